@@ -6,7 +6,7 @@ last one of each partition), repeated, or read in another order than they were m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +18,8 @@ COPYING: Final = "copying"
 SETTLED: Final = "settled"
 """The state of a partition that its task has released: all of it is acknowledged, and its progress written as ended."""
 
+FAILED: Final = "it failed: "
+"""How :attr:`TaskState.stopping` begins if the task is to be begun again."""
 NO_TASK: Final = 2**31 - 1
 """The task of what the driver reports of a partition: why it cannot be given to one, or what one has returned."""
 _MAX_COPIES: Final = 4
@@ -120,6 +122,10 @@ class ReportedCounts:
         latest = copies[max(copies)].result
         counts = {name: getattr(added, name) for name in _COUNTS}
         return added if latest is report.result else replace(latest, start=latest.end, **counts)
+
+    def keep(self, targets: Collection[TopicPartition]) -> None:
+        """Forget all partitions but these: the others have no task any more, and report nothing."""
+        self._last = {target: copies for target, copies in self._last.items() if target in targets}
 
 
 _COUNTS: Final = (

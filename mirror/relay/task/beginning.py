@@ -1,4 +1,4 @@
-"""Begins a task again and again until the clusters answer, unless its flow is to stop meanwhile."""
+"""Begins the task of a stream again while it cannot begin, unless its flow is to stop meanwhile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from mirror.backoff import Backoff
 from mirror.client import Admin
-from mirror.errors import KafkaError, KafkaTimeout
+from mirror.errors import KafkaError, KafkaTimeout, MirrorError
 from mirror.relay.futures import done, failed
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
@@ -24,6 +24,8 @@ _log: Final = logging.getLogger(__name__)
 _BACKOFF_MS: Final = 1_000
 _BACKOFF_MAX_MS: Final = 60_000
 _READ_TIMEOUT_MS: Final = 3_000
+_FAILED_PAUSE_MS: Final = 10_000
+"""Spark begins a failed task again at once, up to a limit: so much later, other tasks have its partitions."""
 
 
 def copy_once_clusters_answer(
@@ -33,25 +35,41 @@ def copy_once_clusters_answer(
     target_options: Mapping[str, object],
     flow: str,
     clock: Clock,
+    report: Callable[[str], object],
 ) -> list[RangeResult]:
     """Return what ``copy`` does, which is repeated while clusters do not answer: no other task begins in its place.
 
     Meanwhile it follows the control record: if the flow is to stop, or its driver has died, the results are unfinished.
-    ``target_options`` are those of every client. Raises KafkaTimeout if all ``ranges`` have ends: another job follows.
+    ``target_options`` are those of every client. Raises all other errors :data:`_FAILED_PAUSE_MS` later, after
+    ``report`` was called with a line, and every error at once if all ``ranges`` have ends.
     """
     backoff, failures = Backoff(_BACKOFF_MS, _BACKOFF_MAX_MS, process_rng()), 0
     control = _Control(policy, target_options, flow, clock)
     while True:
         try:
             return copy()
-        except KafkaTimeout as error:
-            if ranges and not any(one.open_ended for one in ranges):
+        except Exception as error:
+            if is_bounded(ranges):
                 raise
+            if not isinstance(error, KafkaTimeout):
+                report(f"{error}" if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}")
+                if not (reason := control.stop_reason(clock.now() + _FAILED_PAUSE_MS)):
+                    raise
+                return _unfinished(ranges, reason)
             failures += 1
             pause_ms = backoff.after(failures)
             _log.warning("the task cannot begin, and tries again in %.1f s: %s", pause_ms / 1000, error)
         if reason := control.stop_reason(clock.now() + pause_ms):
-            return [RangeResult.initial(one, one.start, Outcome.UNFINISHED, unfinished(reason)) for one in ranges]
+            return _unfinished(ranges, reason)
+
+
+def _unfinished(ranges: Sequence[Range], reason: str) -> list[RangeResult]:
+    return [RangeResult.initial(one, one.start, Outcome.UNFINISHED, unfinished(reason)) for one in ranges]
+
+
+def is_bounded(ranges: Sequence[Range]) -> bool:
+    """Whether all ranges have ends, as those of a scheduled run. A task of a stream may begin without any."""
+    return bool(ranges) and not any(one.open_ended for one in ranges)
 
 
 class _Control:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -24,6 +26,7 @@ from mirror.relay.model.client_defaults import (
 from mirror.relay.model.observer import NullObserver, TaskObserver
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.reports import FAILED, TaskState
 from mirror.relay.model.way import Way
 from mirror.relay.offsets.offset_topic import OffsetKeeper, OffsetTopic
 from mirror.relay.offsets.translator import complete_index
@@ -37,8 +40,8 @@ from mirror.relay.progress.lookup.healing import TargetHealing
 from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.task.assignment_reading import load_entries
-from mirror.relay.task.beginning import copy_once_clusters_answer
-from mirror.relay.task.reporting import SendReport
+from mirror.relay.task.beginning import copy_once_clusters_answer, is_bounded
+from mirror.relay.task.reporting import MAX_ERROR_LENGTH, SendReport
 from mirror.relay.task.taking import Selection, load_taken, read_progress
 from mirror.relay.task.task import Task
 from mirror.relay.task.topic_rules import TopicRules, read_topic_rules
@@ -73,7 +76,7 @@ def copy_ranges(
 
     Return the results of what the task has at its end: of ``ranges`` in their order, then of what it was given. Those
     of partitions that it has released were reported, with ``send``. It may begin without ranges; ``flow`` is then the
-    flow's name. Never raises for a cluster or partition.
+    flow's name. Never raises for a cluster or partition if all ranges have ends.
 
     ``source_options`` are a consumer's, ``target_options`` a producer's dotted keys. ``watcher`` is called from the
     thread that copies. ``selection`` is that of the configuration; without it all is copied that is assigned.
@@ -98,8 +101,11 @@ def copy_ranges(
             flow=flow,
         )
         named = flow or ranges[0].flow
-        results = copy_once_clusters_answer(copy, ranges, policy, cluster_options(target_options), named, clock)
+        report = partial(_report_failure, send or _ignore, policy, clock)
+        results = copy_once_clusters_answer(copy, ranges, policy, cluster_options(target_options), named, clock, report)
     except MirrorError as error:
+        if not is_bounded(ranges):
+            raise
         # A cluster that does not answer now may answer the next attempt; nothing has been copied.
         outcome = Outcome.UNFINISHED if isinstance(error, KafkaTimeout) else Outcome.FAILED
         results = [RangeResult.initial(ended, ended.start, outcome, str(error)) for ended in ranges]
@@ -226,6 +232,26 @@ def _copy(
         _write_progress(lookups, task.progress_records(), task.unwritten_anchors())
         task.write_offsets()
     return results
+
+
+def _report_failure(send: SendReport, policy: CopyPolicy, clock: SystemClock, error: str) -> None:
+    """Report that a task cannot begin, and is raised to Spark."""
+    now_ms = clock.unix_ms()
+    send(
+        TaskState(
+            run=policy.run,
+            job=policy.job,
+            task=policy.task,
+            attempt=policy.attempt,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            since_ms=now_ms,
+            seen_ms=now_ms,
+            version=0,
+            partitions=0,
+            stopping=f"{FAILED}{error[:MAX_ERROR_LENGTH]}",
+        )
+    )
 
 
 def _ignore(report: object) -> None:

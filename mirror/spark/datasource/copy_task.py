@@ -1,30 +1,36 @@
 """One task of a job: copies its ranges in a Python worker of Spark, and returns their results.
 
-An error becomes a ``failed`` result: if the task raised it, Spark would repeat the whole task, including the ranges
-that succeeded, and print tracebacks. Spark repeats a task only if its worker dies; the new attempt resumes from the
-progress on the target.
+In a scheduled run an error becomes a ``failed`` result: if the task raised it, Spark would repeat the whole task,
+including the ranges that succeeded. Spark repeats a task only if its worker dies, or in a stream fails; the new attempt
+resumes from the progress on the target.
 """
 
 from __future__ import annotations
 
 import os
+import time
 import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 
+from mirror.client import TopicPartition
 from mirror.errors import ConfigError, MirrorError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.reports import PartitionReport
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.attempts import Attempt, CopiedTask
 
 if TYPE_CHECKING:
+    from mirror.relay.model.reports import TaskState
     from mirror.spark.datasource.options import FlowOptions
     from mirror.spark.datasource.task_environment import TaskEnvironment
     from mirror.spark.datasource.task_spec import CopyTask, TaskSpec
     from mirror.telemetry.task import TaskTelemetry
 
+_FAILED_PAUSE_S: Final = 10.0
+"""Spark begins a failed task again at once, and not for ever: others have its partitions so much later."""
 _LAST_REPORT_MS: Final = 2_000
 """How long the end of a task waits for its last reports to be written: its results have them, too."""
 
@@ -36,21 +42,28 @@ def copy_in_worker(options: FlowOptions, environment: TaskEnvironment, task: Cop
 
 
 def copy_task(options: FlowOptions, task: CopyTask) -> CopiedTask:
-    """Copy the ranges of ``task``. Never raises: an error is in the results."""
+    """Copy the ranges of ``task``. In a scheduled run an error is in the results.
+
+    In a stream it is raised: Spark begins the task again, on another executor if it can, and the other tasks go on.
+    """
     spec, ranges = task.spec, task.ranges
     context = TaskContext.get()
     attempt = context.attemptNumber() if context else 0
     telemetry = _telemetry(options, task, attempt)
+    last_reports = dict[TopicPartition, PartitionReport]()
     try:
-        results = _copy(options, spec, ranges, attempt, telemetry)
-    except Exception as error:  # noqa: BLE001  (a task that raises is repeated by Spark; the ledger keeps the trace)
+        results = _copy(options, spec, ranges, attempt, telemetry, last_reports)
+    except Exception as error:
+        if spec.first_period is not None:
+            raise
         expected = isinstance(error, MirrorError)
         line = str(error) if expected else f"{type(error).__name__}: {error}"
         trace = None if expected else traceback.format_exc()
         attempts = [Attempt(spec.task, attempt, failed(range_, line), trace) for range_ in ranges]
     else:
         attempts = [Attempt(spec.task, attempt, result) for result in results]
-    return CopiedTask(attempts, spec.job, telemetry.finish() if telemetry else None)
+    reports = [] if spec.first_period is None else [*last_reports.values()]
+    return CopiedTask(attempts, spec.job, telemetry.finish() if telemetry else None, reports)
 
 
 def _telemetry(options: FlowOptions, copied: CopyTask, attempt: int) -> TaskTelemetry | None:
@@ -87,14 +100,27 @@ def _telemetry(options: FlowOptions, copied: CopyTask, attempt: int) -> TaskTele
 
 
 def _copy(
-    options: FlowOptions, spec: TaskSpec, ranges: list[Range], attempt: int, telemetry: TaskTelemetry | None
+    options: FlowOptions,
+    spec: TaskSpec,
+    ranges: list[Range],
+    attempt: int,
+    telemetry: TaskTelemetry | None,
+    last_reports: dict[TopicPartition, PartitionReport],
 ) -> list[RangeResult]:
-    """Copy ``ranges``, and what the task is given meanwhile, until it is to stop, or all have their end."""
+    """Copy ``ranges``, and what the task is given meanwhile, until it is to stop, or all have their end.
+
+    ``last_reports`` gets the last report of each partition.
+    """
     from mirror.config.flow_rules import source_options, target_options
     from mirror.relay.progress.status_topic import StatusWriter
     from mirror.relay.task.copy_ranges import copy_ranges
 
-    config, flow = options.load()
+    try:
+        config, flow = options.load()
+    except ConfigError:
+        if spec.first_period is not None:
+            time.sleep(_FAILED_PAUSE_S)
+        raise
     of_target = target_options(config, flow)
     policy = replace(
         flow.copy_policy(spec.tasks),
@@ -108,6 +134,12 @@ def _copy(
         period_ms=spec.period_ms,
     )
     writer = StatusWriter(of_target, flow.name)
+
+    def send(report: TaskState | PartitionReport) -> None:
+        if isinstance(report, PartitionReport):
+            last_reports[report.target] = report
+        writer.send(report)
+
     try:
         return copy_ranges(
             ranges,
@@ -116,7 +148,7 @@ def _copy(
             policy=policy,
             watcher=telemetry,
             selection=lambda topic: flow.target_topic(topic) if flow.includes(topic) else None,
-            send=writer.send,
+            send=send,
             flow=flow.name,
         )
     finally:

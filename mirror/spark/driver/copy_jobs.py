@@ -160,7 +160,6 @@ class FollowedJob:
             parts.ledger,
             self._plan,
             parts.run.run,
-            _JOB,
             period_ms=parts.flow.period_ms,
             unix_ms=self._clock.unix_ms(),
             on_period=parts.status.copied,
@@ -218,7 +217,7 @@ class FollowedJob:
         reports = [report for report in news.partitions if report.task != NO_TASK]
         self._job_results.take(reports)
         self._assigner.on_status(news.tasks, reports)
-        for line in self._failures.failed(reports):
+        for line in (*self._failures.failed(reports), *self._failures.failed_tasks(news.tasks)):
             parts.warn_again(line)
         for line in self._failures.recovered():
             parts.progress.on_news(line)

@@ -1,7 +1,4 @@
-"""The results of one flow of a stream: added up for the report, and shown, kept and measured one part after the other.
-
-A part is an epoch, a job whose ranges have ends, or a period of a job whose ranges have none.
-"""
+"""Shows, keeps and measures the results of one run of one flow: those of a scheduled run, or of a stream's periods."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.spark.driver.output.progress_lines import epoch_line
 from mirror.spark.driver.telemetry_bridge import record_epoch
-from mirror.spark.ledger.results import StreamTotals, epoch_json, join_results
+from mirror.spark.ledger.results import epoch_json, join_results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from mirror.config.models import FlowConfig
     from mirror.relay.model.ranges import RangeResult
@@ -48,7 +45,6 @@ class FlowResults:
         self._telemetry: Final = telemetry
         self._write_sync: Final = write_sync
         self._debug: Final = debug
-        self._totals: Final = StreamTotals()
 
     def end_run(self, plan: Plan, attempts: list[Attempt], results: list[RangeResult]) -> None:
         """Take the ``results`` of a scheduled run."""
@@ -57,30 +53,22 @@ class FlowResults:
         with contextlib.suppress(OSError):  # the run fails by that, and telemetry has its times from the files
             self._record(plan, attempts, results)
 
-    def count(self, results: Iterable[RangeResult]) -> None:
-        """Add results of a part that goes on."""
-        counted = list(results)
-        for result in counted:
-            self._totals.count(result)
-        self._telemetry.record_counts(self._flow.name, counted)
+    def record_counts(self, results: list[RangeResult]) -> None:
+        """Measure what was counted in a period that goes on."""
+        self._telemetry.record_counts(self._flow.name, results)
 
-    def end_counted(self, plan: Plan, attempts: list[Attempt], states: Iterable[RangeResult]) -> None:
-        """End a part whose results were counted before; ``states`` are those of all partitions, without counts.
+    def show(self, partitions: list[RangeResult]) -> None:
+        """Have the flow's report show what the run has come to."""
+        self._report.partitions = partitions
 
-        Raises OSError if the ledger has no plan of it.
-        """
-        self._totals.add(states)
+    def end_period(self, plan: Plan, attempts: list[Attempt]) -> None:
+        """Take the results of a period, which were counted before. Raises OSError if the ledger has no plan of it."""
         results = join_results(plan, attempts)
-        self.update_report()
         self._write_sync()
         at = f"{datetime.now().astimezone():%H:%M:%S}"
         self._consoles.print_table(f"{at} flow {self._flow.name}: epoch {plan.epoch}: {epoch_line(results)}")
         self._consoles.write_json(epoch_json(self._flow.name, plan.epoch, results))
         self._record(plan, attempts, results, counted=True)
-
-    def update_report(self) -> None:
-        """Have the flow's report show what was added and counted."""
-        self._report.partitions = self._totals.results()
 
     def _record(
         self, plan: Plan, attempts: list[Attempt], results: list[RangeResult], *, counted: bool = False

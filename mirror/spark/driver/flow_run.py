@@ -383,7 +383,6 @@ class FlowRun:
         self._reported()
         if self._follows:
             self.report.index_bytes = self._progress.index_bytes
-            self._results.update_report()
         if self._asked.is_set() and not (self.report.cut_short or self.report.fenced or self.report.error):
             self.report.behind = self._progress.why_behind()
             if self.report.behind is not None:

@@ -1,4 +1,10 @@
-"""The results of a job without an end: counted as its tasks report them, and cut into periods.
+"""The results of a job without an end: what its tasks report is added up, and cut into periods.
+
+::
+
+    reports ──ReportedCounts──► totals of the run ──► the flow's report
+                                     │
+                  totals now - totals when the period began = results of the period
 
 Periods are those of the wall clock, so that the tasks know them without the driver: number 1 is the one in which the
 run began.
@@ -7,7 +13,6 @@ run began.
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -15,15 +20,16 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import TopicPartition
 from mirror.relay.model.assignments import target_of
 from mirror.relay.model.ranges import Outcome, RangeResult
-from mirror.relay.model.reports import COPYING, PartitionReport, ReportedCounts, difference
+from mirror.relay.model.reports import ReportedCounts, difference
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.result_files import write_task_reports
-from mirror.spark.ledger.results import StreamTotals
+from mirror.spark.ledger.results import Totals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mirror.relay.model.ranges import Range
+    from mirror.relay.model.reports import PartitionReport
     from mirror.relay.progress.open_transactions import OpenTransactions
     from mirror.spark.driver.flow_results import FlowResults
     from mirror.spark.ledger.attempts import CopiedTask
@@ -35,7 +41,7 @@ _SHOWN_EVERY_MS: Final = 5_000
 
 
 class JobResults:
-    """The results of one job of one run. :meth:`take` may be called from another thread than the others."""
+    """The results of one job of one run. Thread-safe; :meth:`update` and :meth:`finish` are for one thread."""
 
     def __init__(
         self,
@@ -43,7 +49,6 @@ class JobResults:
         ledger: Ledger,
         plan: Plan,
         run: str,
-        job: int,
         *,
         period_ms: int,
         unix_ms: int,
@@ -57,30 +62,29 @@ class JobResults:
         self._results: Final = results
         self._on_period: Final = on_period
         self._ledger: Final = ledger
-        self._run: Final = run
-        self._job: Final = job
         self._period_ms: Final = period_ms
         self._counts: Final = ReportedCounts(run)
-        self._lock: Final = threading.RLock()
-        self._period = StreamTotals()
+        self._totals: Final = Totals()
+        self._before: Mapping[tuple[str, int], RangeResult] = {}
+        """The totals when the period began."""
+        self._lock: Final = threading.Lock()
         self._news = True
         self._shown_ms = 0
         self._plan = plan
-        self._results.count(RangeResult.initial(one, one.start, Outcome.COMPLETE) for one in plan.ranges)
-        self._results.count(plan.results_without_task)
-        self._write_plan()
+        for range_ in plan.ranges:
+            self._totals.count(_nothing_of(range_))
+        for result in plan.results_without_task:
+            self._totals.count(result)
+        self._write_plan(plan)
 
     def take(self, reports: Iterable[PartitionReport]) -> None:
         """Count what tasks have reported."""
         with self._lock:
-            counted = list[RangeResult]()
-            for report in reports:
-                if (added := self._counts.take(report)) is None:
-                    continue
-                self._period.count(added)
-                counted.append(added)
-            self._results.count(counted)
+            counted = [added for report in reports if (added := self._counts.take(report)) is not None]
+            for added in counted:
+                self._totals.count(added)
             self._news = self._news or bool(counted)
+        self._results.record_counts(counted)
 
     def on_planned(self, plan: Plan) -> None:
         """Take another plan for what has no task: its results without a task are those of the next period, too."""
@@ -93,7 +97,8 @@ class JobResults:
                 ends=plan.ends,
                 lags=plan.lags,
             )
-            self._results.count(plan.results_without_task)
+            for result in plan.results_without_task:
+                self._totals.count(result)
             self._news = True
 
     def on_withheld(self, withheld: OpenTransactions) -> None:
@@ -108,76 +113,65 @@ class JobResults:
         """
         number = unix_ms // self._period_ms - self.first_period + 1
         if number > self._plan.epoch:
-            self._end_period()
-            self._begin_period(number, ranges())
+            self._end_period(ranges(), number)
         elif not self._news or unix_ms - self._shown_ms < _SHOWN_EVERY_MS:
             return False
         self._shown_ms = unix_ms
-        with self._lock:
-            self._news = False
-            self._results.update_report()
+        self._show()
         return True
 
     def finish(self, copied: Sequence[CopiedTask]) -> None:
-        """Count what the tasks have returned, and end the last period."""
-        self.take(self._final_report(attempt) for task in copied for attempt in task.attempts)
+        """Count the last reports of the tasks, which may not have arrived, and end the last period."""
+        self.take(report for task in copied for report in task.last_reports)
+        with self._lock:
+            for attempt in (one for task in copied if not task.last_reports for one in task.attempts):
+                target = TopicPartition(attempt.result.target_topic, attempt.result.partition)
+                if self._counts.latest(target) is None:  # its task has not begun: the result says why
+                    self._totals.count(attempt.result)
         with contextlib.suppress(OSError):
             write_task_reports(self._ledger.path, [task.report for task in copied if task.report], self._plan.epoch)
-        self._end_period()
+        self._end_period([], None)
+        self._show()
 
-    def attempts(self) -> list[Attempt]:
-        """Return the results of this period by partition, of those that have a task."""
+    def _show(self) -> None:
         with self._lock:
-            counted = {(one.topic, one.partition): one for one in self._period.results()}
-            return [
-                self._attempt(range_, counted.get((range_.topic, range_.partition))) for range_ in self._plan.ranges
-            ]
+            self._news = False
+            partitions = self._totals.results()
+        self._results.show(partitions)
 
-    def _attempt(self, range_: Range, counted: RangeResult | None) -> Attempt:
-        last = self._counts.latest(target_of(range_))
-        task, attempt = (0, 0) if last is None else (last.task, last.attempt)
-        return Attempt(task, attempt, counted or self._state(range_))
-
-    def _state(self, range_: Range) -> RangeResult:
-        """Return the last known state of a partition, without counts."""
-        last = self._counts.latest(target_of(range_))
-        if last is None:
-            return RangeResult.initial(range_, range_.start, Outcome.COMPLETE)
-        return difference(last.result, last.result)
-
-    def _final_report(self, attempt: Attempt) -> PartitionReport:
-        """Return a result as the last report of its copy."""
-        result = attempt.result
-        target = TopicPartition(result.target_topic, result.partition)
-        last = self._counts.latest(target)
-        same = last is not None and (last.task, last.attempt) == (attempt.task, attempt.attempt)
-        return PartitionReport(
-            target=target,
-            run=self._run,
-            job=self._job,
-            task=attempt.task,
-            attempt=attempt.attempt,
-            taken=last.taken if same and last is not None else 0,
-            state=COPYING,
-            sequence=sys.maxsize,
-            version=0,
-            result=replace(result, timeline=None),
-        )
-
-    def _begin_period(self, number: int, ranges: list[Range]) -> None:
-        self._plan = replace(self._plan, epoch=number, tasks=[ranges], took_ms=None)
-        self._period = StreamTotals()
-        self._write_plan()
-
-    def _write_plan(self) -> None:
+    def _end_period(self, ranges: list[Range], number: int | None) -> None:
+        """Record the period, and begin the one with that ``number`` and these ``ranges``, unless it is None."""
+        with self._lock:  # a report is in the period before this or in the one after it
+            ended, attempts = self._plan, self._attempts([*self._plan.ranges, *ranges])
+            if number is not None:
+                self._plan = replace(ended, epoch=number, tasks=[ranges], took_ms=None)
+                targets = {target_of(one) for one in (*ended.ranges, *ranges)}
+                self._counts.keep(targets)
+                without_task = ((one.topic, one.partition) for one in ended.results_without_task)
+                self._totals.keep({(one.topic, one.partition) for one in ranges} | set(without_task))
+            self._before = self._totals.by_partition()
+        self._on_period(ended, attempts)
         with contextlib.suppress(OSError):  # a stream goes on without its ledger
-            self._ledger.write_plan(self._plan)
+            self._ledger.write_attempts(attempts, ended.epoch)
+            self._results.end_period(ended, attempts)
+        if number is not None:
+            self._write_plan(self._plan)
 
-    def _end_period(self) -> None:
-        attempts = self.attempts()
-        self._on_period(self._plan, attempts)
-        with contextlib.suppress(OSError):
-            self._ledger.write_attempts(attempts, self._plan.epoch)
-        with self._lock, contextlib.suppress(OSError):
-            states = [self._state(range_) for range_ in self._plan.ranges]
-            self._results.end_counted(self._plan, attempts, [*states, *self._plan.results_without_task])
+    def _attempts(self, ranges: Iterable[Range]) -> list[Attempt]:
+        """Return the results of this period by partition, of those that have had a task."""
+        now, found = self._totals.by_partition(), dict[tuple[str, int], Attempt]()
+        for range_ in ranges:
+            key, last = (range_.topic, range_.partition), self._counts.latest(target_of(range_))
+            result, before = now.get(key) or _nothing_of(range_), self._before.get(key)
+            task, attempt = (0, 0) if last is None else (last.task, last.attempt)
+            found[key] = Attempt(task, attempt, result if before is None else difference(before, result))
+        return [*found.values()]
+
+    def _write_plan(self, plan: Plan) -> None:
+        with contextlib.suppress(OSError):  # a stream goes on without its ledger
+            self._ledger.write_plan(plan)
+
+
+def _nothing_of(range_: Range) -> RangeResult:
+    """Return the result of a range of which nothing is reported yet."""
+    return RangeResult.initial(range_, range_.start, Outcome.COMPLETE)

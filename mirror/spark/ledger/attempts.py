@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.relay.model.ranges import CountBasis, Outcome, Range, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
 
 if TYPE_CHECKING:
+    from mirror.relay.model.reports import PartitionReport
     from mirror.telemetry.task_report import TaskReport
 
 _FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
@@ -37,6 +38,8 @@ class CopiedTask:
     epoch: int
     report: TaskReport | None
     """What its telemetry has recorded, unless that is off."""
+    last_reports: list[PartitionReport] = field(default_factory=list)
+    """Of a stream: the last report of each partition that the task has had. They may be lost on their way."""
 
 
 def field_values(value: Range | RangeResult | CopyTimeline) -> dict[str, Any]:

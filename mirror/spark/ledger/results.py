@@ -1,4 +1,4 @@
-"""The results of a run: joined to the plan, added up over a stream's epochs, ``summary.json`` and the exit status."""
+"""The results of a run: joined to the plan, added up over a stream's periods, ``summary.json`` and the exit status."""
 
 from __future__ import annotations
 
@@ -284,30 +284,32 @@ def epoch_json(flow: str, epoch: int, results: Sequence[RangeResult]) -> dict[st
     }
 
 
-class StreamTotals:
-    """The results of a stream's epochs, added up by partition: counts are sums, the state is that of the last epoch."""
+class Totals:
+    """Results added up by partition: counts are sums, the state is that of the last result."""
 
     def __init__(self) -> None:
         self._by_partition: dict[tuple[str, int], RangeResult] = {}
 
-    def add(self, results: Iterable[RangeResult]) -> None:
-        """Add the results of one more epoch, which has all partitions of the flow.
-
-        A partition that the epoch lacks was deleted: it stays in the totals only if something of it was copied.
-        """
-        before = self._by_partition
-        self._by_partition = {key: result for key, result in before.items() if _has_counts(result)}
-        for result in results:
-            self._add(result, before)
-
     def count(self, result: RangeResult) -> None:
         """Add a result of one partition: other partitions stay as they are."""
-        self._add(result, self._by_partition)
-
-    def _add(self, result: RangeResult, before: Mapping[tuple[str, int], RangeResult]) -> None:
         key = (result.topic, result.partition)
-        previous = before.get(key)
+        previous = self._by_partition.get(key)
         self._by_partition[key] = result if previous is None else _sum_of(previous, result)
+
+    def add(self, results: Sequence[RangeResult]) -> None:
+        """Add results of all partitions that there are."""
+        self.keep({(one.topic, one.partition) for one in results})
+        for result in results:
+            self.count(result)
+
+    def keep(self, present: Collection[tuple[str, int]]) -> None:
+        """Forget partitions that were deleted, all but those ``present``, unless something of them was copied."""
+        found = self._by_partition
+        self._by_partition = {key: one for key, one in found.items() if key in present or _has_counts(one)}
+
+    def by_partition(self) -> Mapping[tuple[str, int], RangeResult]:
+        """Return the totals as they are now, by source topic and partition."""
+        return dict(self._by_partition)
 
     def results(self) -> list[RangeResult]:
         """Return the totals by topic and partition."""

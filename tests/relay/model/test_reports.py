@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mirror.cluster.types import TopicPartition
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
 from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, ReportedCounts, difference
-from mirror.spark.ledger.results import StreamTotals
+from mirror.spark.ledger.results import Totals
 
 TARGET = TopicPartition("a.t", 0)
 NOTHING = RangeResult(flow="f", topic="t", target_topic="a.t", partition=0, start=100, end=100)
@@ -73,14 +73,14 @@ def test_the_deltas_add_up_to_the_last_results_however_reports_are_lost_repeated
     drawn = [data.draw(st.booleans()) for _ in read]
     is_last = [any(each.result is last for last in lasts) for each in read]
     read = [each for each, kept, needed in zip(read, drawn, is_last, strict=True) if kept or needed]
-    counts, totals, reference = ReportedCounts("r"), StreamTotals(), StreamTotals()
+    counts, totals, reference = ReportedCounts("r"), Totals(), Totals()
     for each in read:
         added = counts.take(each)
         if added is not None:
             assert min(added.records, added.batches, added.bytes, added.retries, *added.skipped.values(), 0) == 0
-            totals.add([added])
+            totals.count(added)
     for last in lasts:
-        reference.add([last])
+        reference.count(last)
     (total,), (expected,) = totals.results(), reference.results()
     listed: dict[str, Any] = {"expiries": [], "target_losses": [], "seconds": 0.0}
     assert without_zeros(replace(total, **listed)) == without_zeros(replace(expected, **listed))
@@ -94,10 +94,10 @@ def test_the_deltas_add_up_to_the_last_results_however_reports_are_lost_repeated
 @settings(max_examples=30)
 def test_delta_in_order_gives_each_part_once(results: list[RangeResult]) -> None:
     reports = [report(number, result) for number, result in enumerate(results)]
-    counts, totals = ReportedCounts("r"), StreamTotals()
+    counts, totals = ReportedCounts("r"), Totals()
     deltas = [added for each in reports if (added := counts.take(each)) is not None]
     for each in deltas:
-        totals.add([each])
+        totals.count(each)
     (total,) = totals.results()
     assert without_zeros(total) == without_zeros(results[-1])
     assert [each.start for each in deltas[1:]] == [each.end for each in results[:-1]]

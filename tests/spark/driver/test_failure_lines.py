@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport
+from mirror.relay.model.reports import COPYING, FAILED, SETTLED, PartitionReport, TaskState
 from mirror.spark.driver.output.failure_lines import FailureLines
 
 
@@ -68,3 +69,25 @@ def test_a_new_copy_of_a_failing_partition_counts_once_it_has_copied_something()
 def test_reports_of_other_runs_are_left_out() -> None:
     lines = FailureLines("r")
     assert lines.failed([failed(0, run="before"), failed(1, run="before")]) == []
+
+
+def test_a_task_that_failed_is_named_once_for_each_attempt() -> None:
+    lines = FailureLines("r")
+    known: dict[str, Any] = {
+        "run": "r",
+        "job": 1,
+        "host": "h",
+        "pid": 1,
+        "since_ms": 0,
+        "seen_ms": 0,
+        "version": 0,
+        "partitions": 0,
+    }
+    states = [
+        TaskState(**known, task=task, attempt=attempt, stopping=stopping)
+        for task, attempt, stopping in ((0, 0, f"{FAILED}no login"), (0, 1, f"{FAILED}no login"), (1, 0, "stopped"))
+    ]
+    line = "task 0 on host h failed, and Spark begins it again: no login"
+    assert lines.failed_tasks(states[:1]) == [line]
+    assert lines.failed_tasks(states) == [line]
+    assert lines.failed_tasks([replace(states[0], run="other", attempt=7)]) == []

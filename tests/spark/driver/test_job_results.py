@@ -71,7 +71,6 @@ class Job:
             self.ledger,
             plan,
             RUN,
-            1,
             period_ms=PERIOD_MS,
             unix_ms=BEGAN_MS,
             on_period=lambda plan, attempts: self.periods.append(
@@ -80,9 +79,16 @@ class Job:
         )
         self.sequences = 0
 
-    def send(self, range_: Range, records: int, *, attempt: int = 0, taken: int = 0, **more: Any) -> PartitionReport:
+    def send(self, range_: Range, records: int, **more: Any) -> PartitionReport:
+        report = self.report_of(range_, records, **more)
+        self.results.take([report])
+        return report
+
+    def report_of(
+        self, range_: Range, records: int, *, attempt: int = 0, taken: int = 0, **more: Any
+    ) -> PartitionReport:
         self.sequences += 1
-        report = PartitionReport(
+        return PartitionReport(
             target=target_of(range_),
             run=RUN,
             job=1,
@@ -94,8 +100,6 @@ class Job:
             version=0,
             result=result_of(range_, records, **more),
         )
-        self.results.take([report])
-        return report
 
     def update(self, passed_ms: int) -> bool:
         return self.results.update(BEGAN_MS + passed_ms, lambda: self.ranges)
@@ -156,11 +160,12 @@ def test_a_partition_that_has_failed_keeps_its_state_without_a_report(job: Job) 
 def test_what_the_tasks_return_is_counted_behind_their_reports(job: Job) -> None:
     x, y = job.ranges
     job.send(x, 4, taken=3)
-    copied = [
-        CopiedTask([Attempt(0, 0, result_of(x, 9))], 1, None),
-        CopiedTask([Attempt(1, 2, result_of(y, 6))], 1, None),
-    ]
-    job.results.finish(copied)
+    job.results.finish(
+        [
+            CopiedTask([Attempt(0, 0, result_of(x, 9))], 1, None, [job.report_of(x, 9, taken=3)]),
+            CopiedTask([Attempt(1, 2, result_of(y, 6))], 1, None, [job.report_of(y, 6, attempt=2)]),
+        ]
+    )
     assert job.period(1) == {"x": 9, "y": 6}
     assert {topic: records for topic, (records, _) in job.totals().items()} == {"x": 9, "y": 6, "bad": 0}
 
@@ -169,5 +174,54 @@ def test_a_lost_task_is_counted_beside_the_attempt_that_follows_it(job: Job) -> 
     x, _ = job.ranges
     job.send(x, 4)
     job.send(x, 3, attempt=1)
-    job.results.finish([CopiedTask([Attempt(0, 1, result_of(x, 5))], 1, None)])
+    job.results.finish([CopiedTask([Attempt(0, 1, result_of(x, 5))], 1, None, [job.report_of(x, 5, attempt=1)])])
     assert job.totals()["x"] == (9, Outcome.COMPLETE)
+
+
+def test_a_copy_whose_first_reports_were_lost_is_counted_once(job: Job) -> None:
+    """The task has taken the partition again: what it has reported is of its earlier copy."""
+    x, _ = job.ranges
+    job.send(x, 4, taken=3)
+    job.results.finish([CopiedTask([Attempt(0, 0, result_of(x, 7))], 1, None, [job.report_of(x, 7, taken=9)])])
+    assert job.totals()["x"] == (11, Outcome.COMPLETE)
+
+
+def test_a_task_that_has_not_begun_says_why(job: Job) -> None:
+    x, y = job.ranges
+    job.send(y, 3)
+    failed = [result_of(one, 0, Outcome.UNFINISHED) for one in (x, y)]
+    job.results.finish([CopiedTask([Attempt(0, 0, one) for one in failed], 1, None)])
+    assert job.totals()["x"] == (0, Outcome.UNFINISHED)
+    assert job.totals()["y"] == (3, Outcome.COMPLETE), "another task has it"
+
+
+def test_a_report_has_one_period_and_one_that_comes_while_it_ends_is_in_the_next(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = job.ranges
+    job.send(x, 10)
+    monkeypatch.setattr(job.results, "_on_period", lambda *_: job.send(y, 3))
+    job.update(7_000)
+    monkeypatch.setattr(job.results, "_on_period", lambda *_: None)
+    job.update(17_000)
+    assert [job.period(number) for number in (1, 2)] == [{"x": 10, "y": 0}, {"x": 0, "y": 3}]
+
+
+def test_a_partition_that_was_taken_within_a_period_is_in_it(job: Job) -> None:
+    job.ranges.append(new := range_of("new"))
+    job.send(new, 2)
+    job.update(7_000)
+    assert job.period(1) == {"x": 0, "y": 0, "new": 2}
+
+
+def test_what_has_no_task_any_more_is_forgotten_unless_it_was_copied(job: Job) -> None:
+    x, y = job.ranges
+    job.send(x, 10)
+    job.ranges = []
+    job.update(7_000)
+    assert job.period(1) == {"x": 10, "y": 0}
+    job.update(17_000)
+    assert job.period(2) == {}
+    assert set(job.totals()) == {"x", "bad"}
+    assert job.results._counts.latest(target_of(x)) is None
+    assert y not in job.ranges

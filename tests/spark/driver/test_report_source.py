@@ -21,7 +21,7 @@ from mirror.spark.driver.report.report_source import ReportSource
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import FlowReport, StreamTotals, Summary
+from mirror.spark.ledger.results import FlowReport, Summary, Totals
 from mirror.telemetry.evidence import Evidence, LastVerification
 from mirror.telemetry.report.model import FlowReportData
 from mirror.telemetry.traces.ids import epoch_id
@@ -86,7 +86,7 @@ def second_epoch(one: RangeResult) -> RangeResult:
 def test_a_stream_s_epochs_are_one_curve(tmp_path: Path) -> None:
     first = runs.healthy()
     epochs = [first, second_epoch(first)]
-    totals = StreamTotals()
+    totals = Totals()
     for number, one in enumerate(epochs, 1):
         write(tmp_path, "r1", [one], number)
         totals.add([one])

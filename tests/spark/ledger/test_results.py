@@ -23,8 +23,8 @@ from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import (
     STANDS_STILL_MS,
     FlowReport,
-    StreamTotals,
     Summary,
+    Totals,
     epoch_json,
     exit_status,
     join_results,
@@ -290,7 +290,7 @@ def test_the_ledger_returns_what_was_recorded(tmp_path: Path) -> None:
 
 
 def test_totals_of_a_stream_have_the_losses_of_all_epochs() -> None:
-    totals = StreamTotals()
+    totals = Totals()
     for epoch in (result(0, target_losses=[LOSS]), result(0), result(0, target_losses=[{**LOSS, "start": 50}])):
         totals.add([epoch])
     (total,) = totals.results()
@@ -298,7 +298,7 @@ def test_totals_of_a_stream_have_the_losses_of_all_epochs() -> None:
 
 
 def test_totals_of_a_stream_have_the_last_known_way() -> None:
-    totals = StreamTotals()
+    totals = Totals()
     for epoch in (
         result(0, way="transactions", way_reason="old", records=1),
         result(0, way="sequences", way_reason="young", records=1),

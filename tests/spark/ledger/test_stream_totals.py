@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mirror.relay.model.ranges import Outcome, RangeResult
-from mirror.spark.ledger.results import MAX_EXPIRIES, StreamTotals
+from mirror.spark.ledger.results import MAX_EXPIRIES, Totals
 
 
 def result(epoch: int, **more: object) -> RangeResult:
@@ -12,7 +12,7 @@ def result(epoch: int, **more: object) -> RangeResult:
 
 
 def test_totals_drop_a_removed_partition_that_was_never_copied() -> None:
-    totals = StreamTotals()
+    totals = Totals()
     idle = result(0, records=0, partition=1, outcome=Outcome.FAILED, error="its name is too long")
     totals.add([result(0), idle])
     totals.add([result(1, topic="other"), idle])
@@ -22,7 +22,7 @@ def test_totals_drop_a_removed_partition_that_was_never_copied() -> None:
 
 
 def test_totals_add_up_and_the_last_epoch_sets_the_outcome() -> None:
-    totals = StreamTotals()
+    totals = Totals()
     for epoch in range(MAX_EXPIRIES + 2):
         totals.add(
             [result(epoch, skipped={"control": 1}, expiries=[{"at": epoch}], outcome=Outcome.EXPIRED, error="x")]

@@ -16,7 +16,7 @@ from mirror.relay.model.ranges import CountBasis, Outcome
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.driver.output.tables import flow_table
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import FlowReport, StreamTotals, join_results
+from mirror.spark.ledger.results import FlowReport, Totals, join_results
 from mirror.spark.ledger.unanswered import TargetProgress, result_without_answer
 from mirror.spark.status import target_progress as reached
 from mirror.spark.status.target_progress import read_target_progress
@@ -85,13 +85,13 @@ def shown(report: FlowReport) -> str:
 
 
 def test_a_lost_task_does_not_hide_what_earlier_epochs_copied() -> None:
-    totals = StreamTotals()
+    totals = Totals()
     totals.add([result(0, records=5, bytes=500)])
     totals.add([result_without_answer(ONE, None, cut_short=False)])
     (one,) = totals.results()
     assert (one.start, one.end, one.records, one.counted) == (10, 15, 5, CountBasis.RECORDS)
     assert one.outcome is Outcome.UNFINISHED
-    totals = StreamTotals()
+    totals = Totals()
     totals.add([result_without_answer(ONE, None, cut_short=False)])
     totals.add([result(0, start=12, records=3)])
     assert [(one.start, one.end, one.counted) for one in totals.results()] == [(12, 15, CountBasis.RECORDS)]

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.errors import brief, named
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.model.reports import COPYING
+from mirror.relay.model.reports import COPYING, FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mirror.client import TopicPartition
-    from mirror.relay.model.reports import PartitionReport
+    from mirror.relay.model.reports import PartitionReport, TaskState
 
 _FAILING: Final = frozenset({Outcome.FAILED.value, Outcome.EXPIRED.value})
 _HEALTHY: Final = frozenset({COPYING, Outcome.COMPLETE.value})
@@ -26,6 +26,7 @@ class FailureLines:
         self._failing: Final[dict[TopicPartition, tuple[int, int, int]]] = {}
         """The copy of each failing partition that has reported the last failure."""
         self._again: dict[str, None] = {}
+        self._failed_tasks: Final = set[tuple[int, int, int]]()
 
     def failed(self, reports: Iterable[PartitionReport]) -> list[str]:
         """Return a line for each error with which partitions begin to fail. Of other runs, nothing."""
@@ -48,6 +49,17 @@ class FailureLines:
                 del self._failing[report.target]
                 self._again[name] = None
         return [f"{named('partition', list(names))} not copied: {error}" for error, names in failed.items()]
+
+    def failed_tasks(self, states: Iterable[TaskState]) -> list[str]:
+        """Return a line for each attempt of a task that has failed, of the run's."""
+        lines = []
+        for state in states:
+            attempt = state.job, state.task, state.attempt
+            if state.run == self._run and state.stopping.startswith(FAILED) and attempt not in self._failed_tasks:
+                self._failed_tasks.add(attempt)
+                error = brief(state.stopping.removeprefix(FAILED))
+                lines.append(f"task {state.task} on host {state.host} failed, and Spark begins it again: {error}")
+        return lines
 
     def recovered(self) -> list[str]:
         """Return the line about the partitions that are copied again, since the last call."""

@@ -18,7 +18,7 @@ from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
 from mirror.relay.progress.stored_record import record_of
 from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
-from mirror.spark.ledger.results import StreamTotals, join_results
+from mirror.spark.ledger.results import Totals, join_results
 from mirror.telemetry.evidence import Evidence
 from mirror.telemetry.report.history import EARLIER_ATTEMPT, PartitionHistory
 from mirror.telemetry.report.model import FlowReportData
@@ -44,7 +44,7 @@ class RunReader:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger: Final = ledger
-        self._totals: Final = StreamTotals()
+        self._totals: Final = Totals()
         self._histories: Final = dict[Key, PartitionHistory]()
         self._points = 0
         """The number of points of each partition's curve; 0 before the first epoch."""
