@@ -104,7 +104,7 @@ def test_a_stream_follows_what_comes_finds_what_is_new_and_ends_in_order(
     run = stream.end()
     assert (run.status, run.errors) == (0, [])
     assert "nonsense" in run.err
-    assert "flow f: epoch 1: " in run.out
+    assert "flow f: period 1: " in run.out
     summary = site.flows()["f"]
     wrong = [each for each in summary["partitions"] if each["outcome"] != "complete"]
     assert (summary["outcome"], summary["error"], wrong) == ("complete", None, [])

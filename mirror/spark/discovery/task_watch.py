@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mirror.relay.model.reports import FAILED
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -39,7 +41,10 @@ class TaskWatch:
         self._last: Final = dict[int, tuple[int, int]]()
 
     def see(self, states: Iterable[TaskState], now: int) -> None:
-        """Take what tasks have reported of themselves. A report that is read again says nothing."""
+        """Take what tasks have reported of themselves. A report that is read again says nothing.
+
+        One that fails copies nothing until Spark has begun it again: others have its partitions then.
+        """
         for state in states:
             sign = state.attempt, state.seen_ms
             if (state.run, state.job) != self._job or self._last.get(state.task) == sign:
@@ -47,7 +52,9 @@ class TaskWatch:
             if now - self._reported_ms >= _OUTAGE_MS:
                 self._steady.clear()
                 self._seen.update(dict.fromkeys(self._seen, now))
-            self._reported_ms = self._seen[state.task] = now
+            self._reported_ms = now
+            if not state.stopping.startswith(FAILED):
+                self._seen[state.task] = now
             self._last[state.task] = sign
             self._steady.add(state.task)
 

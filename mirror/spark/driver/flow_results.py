@@ -66,7 +66,7 @@ class FlowResults:
         results = join_results(plan, attempts)
         self._write_sync()
         at = f"{datetime.now().astimezone():%H:%M:%S}"
-        self._consoles.print_table(f"{at} flow {self._flow.name}: epoch {plan.epoch}: {epoch_line(results)}")
+        self._consoles.print_table(f"{at} flow {self._flow.name}: period {plan.epoch}: {epoch_line(results)}")
         self._consoles.write_json(epoch_json(self._flow.name, plan.epoch, results))
         self._record(plan, attempts, results, counted=True)
 

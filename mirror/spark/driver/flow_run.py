@@ -365,6 +365,8 @@ class FlowRun:
             self._consoles.error(self._prefixed(self.report.fenced))
         elif self._watch is not None:
             self._watch.check()
+        if not (self._follows or self.report.partitions):
+            self.report.cut_short = True  # it was stopped before its job began
         return JobEnded("cut short" if self.report.cut_short else "in order")
 
     def _stop_if_resumed(self, _: ClaimedRun) -> None:
@@ -375,7 +377,8 @@ class FlowRun:
     @property
     def _is_incomplete(self) -> bool:
         """Whether another run has taken anything over: a run that was complete before has nothing to report."""
-        return self._follows or any(one.outcome is not Outcome.COMPLETE for one in self.report.partitions)
+        outcomes = [one.outcome for one in self.report.partitions]
+        return self._follows or not outcomes or any(one is not Outcome.COMPLETE for one in outcomes)
 
     def _end(self) -> None:
         """Complete the report."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from mirror.relay.model.reports import TaskState
+from mirror.relay.model.reports import FAILED, TaskState
 from mirror.spark.discovery.task_watch import BEGINS_WITHIN_MS, LOST_AFTER_MS, TaskWatch
 
 EVERY_MS = 3_000
@@ -43,6 +45,15 @@ def test_a_task_that_stops_to_report_beside_another_one_is_lost() -> None:
     assert watch.live(end_ms) == {0}, "its last report was only read again"
     watch.see([state(1, end_ms, attempt=1)], end_ms)
     assert watch.live(end_ms) == {0, 1}
+
+
+def test_a_task_that_fails_again_and_again_is_lost() -> None:
+    watch = TaskWatch("run-1", 1, 2, 0)
+    for now in range(0, LOST_AFTER_MS, EVERY_MS):
+        watch.see([state(0, now), replace(state(1, now), stopping=f"{FAILED}no login")], now)
+        assert watch.live(now) == {0, 1}
+    watch.see([state(0, LOST_AFTER_MS)], LOST_AFTER_MS)
+    assert watch.live(LOST_AFTER_MS) == {0}
 
 
 def test_one_whose_executor_starts_late_has_more_time() -> None:

@@ -189,6 +189,15 @@ def test_a_stop_before_the_job_has_begun_ends_the_run(tmp_path: Path, monkeypatc
     assert run.jobs == []
 
 
+def test_a_scheduled_run_that_is_stopped_before_its_job_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, monkeypatch, follows=False)
+    run.stream.stop()
+    assert run.ended() == JobEnded("cut short")
+    assert (run.flow_report.outcome, exit_status([run.flow_report])) == (Outcome.UNFINISHED, 3)
+
+
 def test_tasks_that_do_not_stop_in_time_are_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(tmp_path, monkeypatch, "shutdown-timeout-ms = 1000")
     job = run.begin()

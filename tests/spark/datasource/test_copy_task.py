@@ -1,0 +1,56 @@
+"""What a task of a job returns, and raises."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkFiles
+
+from mirror.errors import ConfigError
+from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
+from mirror.spark.datasource import copy_task as module
+from mirror.spark.datasource.copy_task import copy_task
+from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.datasource.task_spec import CopyTask, TaskSpec
+
+
+def range_of(**more: Any) -> Range:
+    names: dict[str, Any] = {
+        "flow": "f",
+        "topic": "orders",
+        "target_topic": "a.orders",
+        "source_cluster_id": "a",
+        "topic_id": "t",
+    }
+    return Range(**names, partition=0, end=OPEN_END, **more)
+
+
+def test_what_fails_in_a_stream_is_spark_s_to_begin_again_and_in_a_run_is_a_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> list[RangeResult]:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    monkeypatch.setattr(module, "_copy", fail)
+    options, copied = FlowOptions(tmp_path / "mirror.toml", "f", tmp_path), range_of(start=5)
+    (attempt,) = copy_task(options, CopyTask(TaskSpec(run="run-1", job=0), [copied])).attempts
+    assert (attempt.result.outcome, attempt.result.error) == (Outcome.FAILED, "ZeroDivisionError: a bug")
+    with pytest.raises(ZeroDivisionError):
+        copy_task(options, CopyTask(TaskSpec(run="run-1", job=1, first_period=7), [copied]))
+
+
+def test_a_task_of_a_stream_waits_before_it_reports_that_it_has_no_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = list[float]()
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    monkeypatch.setattr(time, "sleep", waits.append)
+    monkeypatch.setattr(SparkFiles, "get", lambda name: str(tmp_path / "nowhere" / name))
+    options = FlowOptions(tmp_path / "mirror.toml", "f", tmp_path)
+    with pytest.raises(ConfigError):
+        copy_task(options, CopyTask(TaskSpec(run="run-1", job=1, first_period=7), []))
+    assert waits == [module._FAILED_PAUSE_S]
