@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from mirror.backoff import Backoff
 from mirror.client import Admin, Producer
-from mirror.errors import KafkaError, KafkaTimeout
+from mirror.errors import InvalidArgument, KafkaError, KafkaTimeout, RecordRejected
 from mirror.relay.model.reports import PartitionReport, TaskState
 from mirror.relay.progress import status_values as values
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, status_topic_of
@@ -40,24 +40,34 @@ _BACKOFF_MS: Final = (1_000, 15_000)
 """The driver takes a task for lost that reports nothing for a minute after an outage."""
 
 
-def report_record(report: TaskState | PartitionReport) -> tuple[StatusKey, bytes]:
-    """Return the key and the value of what a task reports."""
+_REJECTED: Final = (RecordRejected, InvalidArgument)
+
+
+def key_of(report: TaskState | PartitionReport) -> StatusKey:
+    """Return the key of what a task reports."""
     if isinstance(report, TaskState):
-        return values.task_key(report.task), values.encode(report)
-    return values.partition_key(StatusKind.PARTITION, report.target), values.encode_report(report)
+        return values.task_key(report.task)
+    return values.partition_key(StatusKind.PARTITION, report.target)
+
+
+def _encoded(records: Mapping[StatusKey, object | None]) -> dict[StatusKey, KeyValue]:
+    return {
+        key: KeyValue(str(key).encode(), None if one is None else values.encode(one)) for key, one in records.items()
+    }
 
 
 class StatusWriter:
     """Writes records in a thread of its own, the newest of each key. No call waits or raises, but for :meth:`close`.
 
-    What cannot be written waits for the target, however long: one record of each key at most.
+    What cannot be written waits for the target, however long: one record of each key at most. A record that the target
+    rejects for what it holds is dropped, with a line in the log: it would be rejected again, and delay the others.
     """
 
     def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
         """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
         self._topic: Final = FlowTopic(target_options, status_topic_of(flow))
         self._changed: Final = threading.Condition()
-        self._pending: dict[StatusKey, bytes | None] = {}
+        self._pending: dict[StatusKey, object | None] = {}
         self._closing = False
         self._thread: threading.Thread | None = None
         self._producer: Producer | None = None
@@ -66,13 +76,10 @@ class StatusWriter:
 
     def send(self, report: TaskState | PartitionReport) -> None:
         """Have written what a task reports."""
-        self._add(*report_record(report))
+        self.put(key_of(report), report)
 
     def put(self, key: StatusKey, value: object | None) -> None:
-        """Have a dataclass written; None deletes what the key had."""
-        self._add(key, None if value is None else values.encode(value))
-
-    def _add(self, key: StatusKey, value: bytes | None) -> None:
+        """Have a dataclass written, which must not change; None deletes what the key had."""
         with self._changed:
             if self._closing:
                 return
@@ -102,6 +109,7 @@ class StatusWriter:
         while records := self._next():
             is_last = self._closing
             failed = self._write(records)
+            failed = self._without_rejected(failed, records)
             with self._changed:
                 for key in failed:
                     self._pending.setdefault(key, records[key])
@@ -112,20 +120,35 @@ class StatusWriter:
                     self._changed.wait_for(lambda: self._closing, backoff.after(failures) / 1000)
         self._close_producer()
 
-    def _next(self) -> dict[StatusKey, bytes | None]:
+    def _without_rejected(
+        self, failed: Mapping[StatusKey, KafkaError], records: Mapping[StatusKey, object | None]
+    ) -> Mapping[StatusKey, KafkaError]:
+        """Write those of ``records`` that were rejected again, each alone; return those that failed for another reason.
+
+        A broker rejects a batch for one of its records.
+        """
+        left = dict(failed)
+        for key in [key for key, error in failed.items() if isinstance(error, _REJECTED)]:
+            error = failed[key] if len(records) == 1 else self._write({key: records[key]}).get(key)
+            if error is None or isinstance(error, _REJECTED):
+                del left[key]
+            if isinstance(error, _REJECTED):
+                _log.warning("%s rejects the record %s, which is dropped: %s", self._topic.tp.topic, key, error)
+        return left
+
+    def _next(self) -> dict[StatusKey, object | None]:
         """Wait for records, and take the first ones; none at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._closing)
             return {key: self._pending.pop(key) for key in list(self._pending)[:_AT_ONCE]}
 
-    def _write(self, records: Mapping[StatusKey, bytes | None]) -> Mapping[StatusKey, KafkaError]:
+    def _write(self, records: Mapping[StatusKey, object | None]) -> Mapping[StatusKey, KafkaError]:
         """Write ``records``; return those that may not have been written, and why."""
         failed: Mapping[StatusKey, KafkaError]
         try:
             if self._producer is None:
                 self._producer = self._topic.producer(_WRITE_MS)
-            written = {key: KeyValue(str(key).encode(), value) for key, value in records.items()}
-            failed = self._topic.write_with(self._producer, written, _WRITE_MS)
+            failed = self._topic.write_with(self._producer, _encoded(records), _WRITE_MS)
         except Exception as error:  # noqa: BLE001 - the thread must not end: records wait, and close() reports it
             if not isinstance(error, KafkaError):
                 _log.exception("the status topic %s cannot be written", self._topic.tp.topic)
@@ -232,9 +255,6 @@ def write_status(
 
     A missing topic, which the runs of the flow create, is not waited for.
     """
-    written = {
-        key: KeyValue(str(key).encode(), None if one is None else values.encode(one)) for key, one in records.items()
-    }
     try:
         topic = FlowTopic(target_options, status_topic_of(flow))
         with Admin(topic.options) as admin:
@@ -242,4 +262,4 @@ def write_status(
                 return KafkaError(f"topic {topic.tp.topic} does not exist: the next run of the flow creates it")
     except KafkaError as error:
         return error
-    return next(iter(topic.write(written, timeout_ms).values()), None)
+    return next(iter(topic.write(_encoded(records), timeout_ms).values()), None)

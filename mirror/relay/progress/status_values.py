@@ -28,7 +28,7 @@ import enum
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
 from mirror.cluster.types import TopicPartition
@@ -155,8 +155,12 @@ StatusValue = TaskState | PartitionReport | RunState | Mapping[str, Any]
 
 def encode(value: object) -> bytes:
     """Return the value of a record of a dataclass, or of plain values."""
-    values = {"v": _VERSION, **plain(value)}
-    return json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+    return encode_report(value) if isinstance(value, PartitionReport) else _to_json(plain(value))
+
+
+def _to_json(values: Mapping[str, Any]) -> bytes:
+    stored_values = {"v": _VERSION, **values}
+    return json.dumps(stored_values, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def encode_report(report: PartitionReport) -> bytes:
@@ -164,31 +168,25 @@ def encode_report(report: PartitionReport) -> bytes:
 
     Texts are shortened, and of expiries and losses only the last ones are stored.
     """
-    result = report.result
-    shown = replace(
-        result,
-        seconds=round(result.seconds, 3),
-        error=None if result.error is None else result.error[:MAX_TEXT],
-        way_reason=result.way_reason[:_MAX_CAUSE],
-    )
-    values = _without(_OF_KEY, plain(report))
+    values = {name: getattr(report, name) for name in _OF_REPORT}
+    result = {name: value for name, value in plain(report.result).items() if name not in _NOT_REPORTED}
+    result["seconds"] = round(report.result.seconds, 3)
+    for name, most in (("error", MAX_TEXT), ("way_reason", _MAX_CAUSE)):
+        if name in result:
+            result[name] = result[name][:most]
+    expiries = [_shortened(record) for record in result.get("expiries", ())]
     data = b""
     for listed in range(_MAX_LISTED, -1, -1):
-        expiries = [_shortened(record) for record in _last(result.expiries, listed)]
-        shown = replace(shown, expiries=expiries, target_losses=_last(result.target_losses, listed))
-        data = encode({**values, "result": _without(_NOT_REPORTED, plain(shown))})
+        lists = {"expiries": _last(expiries, listed), "target_losses": _last(result.get("target_losses", []), listed)}
+        data = _to_json({**values, "result": {**result, **lists}})
         if len(data) <= MAX_VALUE_BYTES:
             break
     return data
 
 
-_OF_KEY: Final = frozenset({"target"})
+_OF_REPORT: Final = tuple(one.name for one in fields(PartitionReport) if one.name not in {"target", "result"})
 _NOT_REPORTED: Final = frozenset({"flow", "target_topic", "partition", "timeline", "withheld"})
 """Fields of a result that the key has, or that are not reported."""
-
-
-def _without(names: frozenset[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name not in names}
 
 
 def _last(records: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:

@@ -31,14 +31,16 @@ _Parse = Callable[[object], Any]
 
 def plain(value: Any) -> Any:
     """Return ``value`` as JSON has it: of a dataclass the fields that differ from their defaults, of a text a part."""
-    if is_dataclass(value):
-        stored_fields = ((name, getattr(value, name), default) for name, default in _defaults(cast("Any", type(value))))
-        return {name: plain(one) for name, one, default in stored_fields if one != default}
-    if isinstance(value, Mapping):
-        return {key: plain(one) for key, one in value.items()}
+    if value is None or isinstance(value, int | float):
+        return value
+    if isinstance(value, str):
+        return value[:MAX_TEXT]
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
-    return value[:MAX_TEXT] if isinstance(value, str) else value
+    if is_dataclass(value):
+        stored_fields = [(name, getattr(value, name), default) for name, default in _defaults(cast("Any", type(value)))]
+        return {name: plain(one) for name, one, default in stored_fields if one != default}
+    return {key: plain(one) for key, one in value.items()}
 
 
 def record_of(kind: type[T], values: object, **known: Any) -> T | None:
@@ -49,16 +51,13 @@ def record_of(kind: type[T], values: object, **known: Any) -> T | None:
     """
     if not isinstance(values, dict):
         return None
+    parsers, required = _parsers(cast("Any", kind))
     found = dict(known)
-    for name, parse, is_required in _parsers(cast("Any", kind)):
-        if name in known:
-            continue
-        value = parse(values[name]) if name in values else _WRONG
-        if value is not _WRONG:
-            found[name] = value
-        elif is_required:
-            return None
-    return kind(**found)
+    for name, value in values.items():
+        parse = parsers.get(name)
+        if parse is not None and name not in known and (one := parse(value)) is not _WRONG:
+            found[name] = one
+    return kind(**found) if required <= found.keys() else None
 
 
 @functools.cache
@@ -69,12 +68,14 @@ def _defaults(kind: Any) -> list[tuple[str, Any]]:
 
 
 @functools.cache
-def _parsers(kind: Any) -> list[tuple[str, _Parse, bool]]:
+def _parsers(kind: Any) -> tuple[Mapping[str, _Parse], frozenset[str]]:
+    """Return what reads each field, and the names of those without a default."""
     hints = get_type_hints(kind)
-    return [
-        (name, _time if hints[name] is int and name.endswith("_ms") else _parser(hints[name]), default is MISSING)
-        for name, default in _defaults(kind)
-    ]
+    parsers = {
+        name: _time if hints[name] is int and name.endswith("_ms") else _parser(hints[name])
+        for name, _ in _defaults(kind)
+    }
+    return parsers, frozenset(name for name, default in _defaults(kind) if default is MISSING)
 
 
 def _parser(hint: Any) -> _Parse:

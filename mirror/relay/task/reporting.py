@@ -14,15 +14,16 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, TaskState
 from mirror.relay.partition.machine.partition_copy import PartitionCopy
 
-ROUND_MS: Final = 10_000
-"""How often what has changed is reported."""
+ROUND_MS: Final = 5_000
+"""How often it is determined what has changed."""
 ALIVE_MS: Final = 3_000
 """How often a task reports that it is alive: a record of some 250 bytes."""
 URGENT_ROUND_MS: Final = 1_000
-"""How soon failures are reported, and partitions that are settled."""
-MAX_REPORTS: Final = 500
-"""So many partitions are reported in a round, the most urgent ones, then those that have waited longest: a catch-up of
-thousands must not fill the target's status topic. The next report of the others has all that they have done until then.
+"""How often what has changed is reported, and how soon failures are."""
+MAX_REPORTS: Final = 1_000
+"""So many partitions are reported at once, the most urgent ones, then those that have waited longest: that takes some
+20 ms, and 5,000 active partitions are all reported within 10 s. The next report of the others has all that they have
+done until then.
 """
 MAX_REPORTED_LOSSES: Final = 3
 """So many expiries, and losses of the target, are in a report: the latest ones."""
@@ -103,16 +104,13 @@ class TaskReporter:
             self._alive_at = now + ALIVE_MS
             self._report_task(len(copies), version, stopping)
         if now >= self._round_at:
-            self._round_at, self._urgent_at = now + ROUND_MS, now + URGENT_ROUND_MS
+            self._round_at = now + ROUND_MS
             self._changed.update(dict.fromkeys(self._changes(copies)))
-            self._report_changed(copies, MAX_REPORTS, version, now)
-        elif self._failing and now >= self._urgent_at:
+        if now >= self._urgent_at and (self._changed or self._failing):
             self._urgent_at = now + URGENT_ROUND_MS
-            due = [target for target in list(self._failing)[:MAX_REPORTS] if target in copies]
-            self._failing.difference_update(due)
             self._failing.intersection_update(copies)
-            for target in due:
-                self._report_copy(target, copies[target], version, now)
+            self._changed.update(dict.fromkeys(self._failing))
+            self._report_changed(copies, MAX_REPORTS, version, now)
 
     def end(self, now: int, copies: Mapping[TopicPartition, PartitionCopy], version: int, stopping: str) -> None:
         """The task ends: report all that has changed, however much."""
@@ -123,7 +121,7 @@ class TaskReporter:
     def due_ms(self) -> int:
         """Return when :meth:`update` is wanted next."""
         due_ms = min(self._alive_at, self._round_at)
-        return min(due_ms, self._urgent_at) if self._failing else due_ms
+        return min(due_ms, self._urgent_at) if self._failing or self._changed else due_ms
 
     def _changes(self, copies: Mapping[TopicPartition, PartitionCopy]) -> Iterable[TopicPartition]:
         reported = self._reported

@@ -11,7 +11,7 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.errors import KafkaTimeout
-from mirror.relay.progress import status_topic, status_values
+from mirror.relay.progress import flow_topic, status_topic, status_values
 from mirror.relay.progress.flow_topic import status_topic_of
 from mirror.relay.progress.status_topic import StatusFollower, StatusWriter, write_status
 from mirror.relay.progress.status_values import RunState, StatusKind
@@ -158,3 +158,25 @@ def test_a_writer_without_records_has_no_thread_and_one_with_many_writes_some_at
     assert writer.close(10_000) is None
     assert len(follower.news().records) == 1_200
     assert len(produces) < 50
+
+
+def test_a_record_that_is_always_rejected_is_dropped_and_delays_no_other(
+    pair: FakePair, follower: StatusFollower, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(status_topic, "_BACKOFF_MS", (60_000, 60_000))
+    monkeypatch.setattr(flow_topic, "_COMPRESSION", "none")
+    keys = [status_values.partition_key(StatusKind.ERROR, TopicPartition("t", number)) for number in range(5)]
+
+    def rejects(call: ServerCall) -> Action | None:
+        if call.api is not Api.PRODUCE or "error/t/2" not in repr(call.body):
+            return None
+        return Action(errors={TopicPartition(TOPIC, 0): errors.INVALID_RECORD})
+
+    pair.target.control.add(rejects)
+    writer = StatusWriter(options(pair), "f")
+    for key in keys:
+        writer.put(key, {"x": 1})
+    assert writer.close(5_000) is None
+    assert [record.key for record in follower.news().records] == [key for key in keys if key.number != 2]
+    (line,) = [record.getMessage() for record in caplog.records if "which is dropped" in record.getMessage()]
+    assert "rejects the record error/t/2, which is dropped: " in line

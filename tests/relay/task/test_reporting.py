@@ -119,6 +119,18 @@ def test_a_round_is_bounded_and_those_that_wait_longest_go_first() -> None:
     assert seen == list(range(3 * MAX_REPORTS))
 
 
+def test_five_thousand_active_partitions_are_all_reported_within_ten_seconds() -> None:
+    one, due = Reported(5_000), 0
+    one.update(0)
+    seen = set[int]()
+    while due <= 10_000:
+        for copy in one.copies.values():
+            copy.copy(1)
+        seen.update(numbers(one.update(due)))
+        due += URGENT_ROUND_MS
+    assert len(seen) == 5_000
+
+
 def test_what_copies_goes_before_thousands_that_have_begun_and_are_idle() -> None:
     one = Reported(3 * MAX_REPORTS)
     for number in range(0, 3 * MAX_REPORTS, 10):
