@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
 MAX_LEDGER_BYTES: Final = 1024**3
 """All flows and runs together. An epoch of 10,000 partitions takes megabytes, and each flow may keep 2,000 of them."""
 MAX_LOG_BYTES: Final = 64 * 1024**2
-_EPOCHS: Final = ("plan-", "results-", "task-reports-")
 _KEPT: Final = 2
-"""The last epochs of a run, which the plan of the next one reads."""
+"""The last periods of a run that goes on: their measurements are still to be read."""
+_FRESH_NS: Final = 86_400 * 10**9
+"""A run that has written nothing for so long has ended."""
 
 
 def bound_folder(report_dir: Path, *, ledger_bytes: int = MAX_LEDGER_BYTES, log_bytes: int = MAX_LOG_BYTES) -> None:
@@ -32,23 +34,30 @@ def bound_folder(report_dir: Path, *, ledger_bytes: int = MAX_LEDGER_BYTES, log_
 def _bound_ledger(ledger: Path, most: int) -> None:
     files = [path for path in ledger.glob("*/*/*") if path.is_file()]
     excess = sum(map(_size, files)) - most
-    for path in sorted(_removable(files), key=_modified_ns):
+    for path in sorted(_removable(files, time.time_ns()), key=_modified_ns):
         if excess <= 0:
             break
         excess -= _size(path)
         with contextlib.suppress(OSError):
             path.unlink()
+            path.parent.rmdir()  # if it was the last one of its run
 
 
-def _removable(files: Iterable[Path]) -> Iterator[Path]:
-    epochs: dict[Path, dict[str, list[Path]]] = {}
+def _removable(files: Iterable[Path], now_ns: int) -> Iterator[Path]:
+    """Yield all files but those of the last periods of the newest run of each flow, if that still writes."""
+    runs: dict[Path, dict[str, dict[str, list[Path]]]] = {}
     for path in files:
-        if path.name.startswith(_EPOCHS):
-            number = path.name.partition(".")[0].rpartition("-")[2]
-            epochs.setdefault(path.parent, {}).setdefault(number, []).append(path)
-    for by_number in epochs.values():
-        for number in sorted(by_number)[:-_KEPT]:
-            yield from by_number[number]
+        number = path.name.partition(".")[0].rpartition("-")[2]
+        of_flow = runs.setdefault(path.parents[1], {})
+        of_flow.setdefault(path.parent.name, {}).setdefault(number, []).append(path)
+    for of_flow in runs.values():
+        newest = max(of_flow)
+        for name, periods in of_flow.items():
+            kept = sorted(periods)[-_KEPT:] if name == newest else []
+            for number, found in periods.items():
+                is_fresh = max(map(_modified_ns, found)) > now_ns - _FRESH_NS
+                if number not in kept or not is_fresh:
+                    yield from found
 
 
 def _shorten(log: Path, most: int) -> None:

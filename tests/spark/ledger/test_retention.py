@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,14 +17,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+NOW_S = int(time.time())
+
+
 def fill(report_dir: Path, flow: str, run: str, epochs: range, age_s: int) -> None:
     folder = report_dir / "ledger" / flow / run
     folder.mkdir(parents=True)
-    (folder / "targets.json").write_bytes(bytes(50))
     for epoch in epochs:
         for name in (f"plan-{epoch:08}.json", f"results-{epoch:08}.jsonl.gz", f"task-reports-{epoch:08}.json"):
             (folder / name).write_bytes(bytes(100))
-            os.utime(folder / name, (1_000_000 - age_s + epoch,) * 2)
+            os.utime(folder / name, (NOW_S - age_s + epoch,) * 2)
 
 
 def epochs_of(report_dir: Path, flow: str, run: str) -> list[int]:
@@ -32,17 +35,29 @@ def epochs_of(report_dir: Path, flow: str, run: str) -> list[int]:
     )
 
 
-def test_the_oldest_epochs_of_all_flows_go_first_and_the_last_two_of_a_run_stay(tmp_path: Path) -> None:
+def test_the_oldest_periods_of_all_flows_go_first_and_the_last_two_of_a_run_that_goes_on_stay(tmp_path: Path) -> None:
     fill(tmp_path, "f", "1", range(1, 6), age_s=1_000)
     fill(tmp_path, "g", "2", range(1, 6), age_s=500)
-    bound_folder(tmp_path, ledger_bytes=3_100)
+    bound_folder(tmp_path, ledger_bytes=3_000)
     assert epochs_of(tmp_path, "f", "1") == [1, 2, 3, 4, 5]
-    bound_folder(tmp_path, ledger_bytes=2_000)
+    bound_folder(tmp_path, ledger_bytes=1_800)
     assert epochs_of(tmp_path, "f", "1") == [4, 5]
     assert epochs_of(tmp_path, "g", "2") == [2, 3, 4, 5]
     bound_folder(tmp_path, ledger_bytes=0)
     assert epochs_of(tmp_path, "f", "1") == epochs_of(tmp_path, "g", "2") == [4, 5]
-    assert (tmp_path / "ledger" / "f" / "1" / "targets.json").exists()
+
+
+def test_the_folder_is_bounded_as_a_whole_whatever_flows_it_has_had(tmp_path: Path) -> None:
+    """Each of 50 flows that are gone has left a run, and one flow runs on for the eleventh time."""
+    for number in range(50):
+        fill(tmp_path, f"gone-{number}", "1", range(1, 4), age_s=100_000)
+    for number in range(10, 21):
+        fill(tmp_path, "f", f"{number}", range(1, 4), age_s=20_000 - 100 * number)
+    bound_folder(tmp_path, ledger_bytes=1_000)
+    left = [path for path in (tmp_path / "ledger").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in left) <= 1_000
+    assert epochs_of(tmp_path, "f", "20") == [1, 2, 3]
+    assert not (tmp_path / "ledger" / "gone-0" / "1").exists(), "an empty folder goes, too"
 
 
 def test_a_long_log_keeps_its_last_lines_and_its_writers_continue_behind_them(tmp_path: Path) -> None:
