@@ -261,6 +261,14 @@ def test_topics_that_cannot_be_copied_are_forecast_and_nothing_is_created(pair: 
     assert not [line for line in found.drift.changes if "grown" in line]
 
 
+def test_a_topic_that_is_not_there_gets_no_warning_about_its_configuration(pair: PlannerHarness) -> None:
+    """Only its creation shows what the target's brokers have as defaults."""
+    pair.a.add_topic("orders", [1], configs={"max.message.bytes": "5000000"})
+    assert look(pair, flow(configs="off")).warnings == []
+    (line,) = prepare_topics(flow(configs="off"), pair.source, pair.target).warnings
+    assert "target topic a.orders: max.message.bytes = " in line
+
+
 def test_a_replication_factor_above_the_broker_count_is_forecast_for_all_topics(
     pair: PlannerHarness,
 ) -> None:
