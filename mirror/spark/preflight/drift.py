@@ -56,13 +56,18 @@ class FlowDrift:
         """Whether both sides are the same now."""
         return not self.changes and not self.obstacles and self.configs.is_in_step and self.acls.is_in_step
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What could not be compared, or failed."""
+        return (*self.configs.problems, *self.acls.problems)
+
     def lines(self) -> Iterator[str]:
         """Yield the differences as a diff."""
         yield from (f"+ {line}" for line in (*self.done, *self.changes))
         yield from (f"= {line}" for line in self.obstacles.values())
         yield from self.configs.lines()
         yield from self.acls.lines()
-        yield from (f"= {line}" for line in (*self.configs.problems, *self.acls.problems))
+        yield from (f"= {line}" for line in self.problems)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

@@ -179,8 +179,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int) -> FlowFor
         overhead_seconds=RUN_START_S,
         warnings=[
             *drift.warnings,
-            *drift.configs.problems,
-            *drift.acls.problems,
+            *drift.problems,
             *(() if groups is None else groups.problems),
             *describe_oldest({tp: open_ for tp, open_ in snapshot.withheld.items() if open_.is_noteworthy}),
         ],

@@ -165,6 +165,7 @@ def test_acls_that_cannot_be_read_are_drift(site: Site) -> None:
     status, found = site.ask("drift")
     line = "the ACLs of cluster berlin cannot be read: the permission Describe on the cluster is missing"
     assert (status, found["problems"]) == (3, [line])
+    assert f"warning: {line}" in site.invoke("plan").stdout
 
 
 def test_missing_permissions_are_named_beforehand(site: Site) -> None:
