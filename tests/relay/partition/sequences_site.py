@@ -23,6 +23,7 @@ from mirror.relay.progress.committed import (
 )
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task import copy_ranges
+from mirror.relay.task.taking import read_progress
 from mirror.wire.api import Api
 from mirror.wire.decode import records_of
 from mirror.wire.records import TRANSACTIONAL, is_commit_marker
@@ -127,7 +128,9 @@ class CopySite:
         install(self.simulation, self._patch)
         self._patch.setattr(anchors, "INTERVAL_MS", 300)
         self._patch.setattr(partition_copy, "planned_progress", planned_progress)
-        self._patch.setattr(copy_ranges, "read_progress", lambda *_: self._read_progress())
+        self._patch.setattr(
+            copy_ranges, "read_progress", lambda *asked: self._planned_progress() or read_progress(*asked)
+        )
         self._unreplicated = 0
 
     def close(self) -> None:
@@ -180,7 +183,7 @@ class CopySite:
             if found.way is Way.SEQUENCES and found.target is not None:
                 self.planned = found
 
-    def _read_progress(self) -> dict[TopicPartition, Progress]:
+    def _planned_progress(self) -> dict[TopicPartition, Progress]:
         return {} if self.planned is None else {TARGET: self.planned}
 
     def _committed(self, group: str) -> Progress | None:
