@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mirror.spark.datasource.task_spec import CopyTask
     from mirror.spark.driver.flow_job import FlowJob
     from mirror.spark.driver.flow_results import FlowResults
-    from mirror.spark.driver.output.console import Consoles
+    from mirror.spark.driver.output.flow_lines import FlowLines
     from mirror.spark.driver.output.stream_progress import StreamProgress
     from mirror.spark.driver.run_status import RunStatus
     from mirror.spark.ledger.attempts import CopiedTask
@@ -81,13 +81,9 @@ class JobParts:
     results: FlowResults
     status: RunStatus
     progress: StreamProgress
-    consoles: Consoles
+    lines: FlowLines
     targets: Callable[[], TargetTopics]
     """Returns the last preparation of the target's topics."""
-    warn: Callable[[str], None]
-    """Prints a warning, each once."""
-    warn_again: Callable[[str], None]
-    """Prints a warning each time."""
 
     def plan(self, number: int) -> Plan:
         """Plan with what is prepared now. Raises MirrorError."""
@@ -142,7 +138,7 @@ class FollowedJob:
             parts.target,
             self._clock,
             settle_within_ms=self._settle_within_ms,
-            warn=parts.warn,
+            warn=parts.lines.warn_once,
         )
         self._additions = JobAdditions(
             parts.flow,
@@ -202,12 +198,24 @@ class FollowedJob:
         errors = (one.error for one in results if one.outcome is Outcome.FAILED and one.error)
         return next(errors, "its tasks have ended")
 
+    # --- for the lag monitor
+
+    @property
+    def interval_ms(self) -> int:
+        """How often the status is to be read."""
+        return self._parts.progress.interval_ms
+
+    def on_error(self, error: MirrorError) -> None:
+        """Report that the status could not be read."""
+        self._parts.progress.on_error(error)
+
     def on_status(self, status: FlowStatus) -> None:
         """Warn of transactions of the source that stay open; the results of the period have them, too."""
+        self._parts.progress.on_status(status)
         found = {one.withheld.tp: one.withheld for one in status.partitions if one.withheld is not None}
         self._job_results.on_withheld(found)
         for line in self._stuck.lines(found, _STATUS_LATE_MS):
-            self._parts.warn(line)
+            self._parts.lines.warn_once(line)
 
     # --- beside the copies
 
@@ -218,7 +226,7 @@ class FollowedJob:
         self._job_results.take(reports)
         self._assigner.on_status(news.tasks, reports)
         for line in (*self._failures.failed(reports), *self._failures.failed_tasks(news.tasks)):
-            parts.warn_again(line)
+            parts.lines.warn(line)
         for line in self._failures.recovered():
             parts.progress.on_news(line)
         own = (one for one in news.tasks if (one.run, one.job) == (parts.run.run, _JOB))
@@ -246,7 +254,7 @@ class FollowedJob:
         failed = [result for result in plan.results_without_task if result.outcome is Outcome.FAILED]
         if failed:
             first = failed[0]
-            self._parts.warn(
+            self._parts.lines.warn_once(
                 f"{len(failed)} partitions cannot be copied, such as {first.topic}-{first.partition}: {first.error}"
             )
 
@@ -263,7 +271,7 @@ class BoundedJob:
         parts = self._parts
         self._plan = plan = parts.plan(_RUN)
         parts.ledger.write_plan(plan)
-        self._progress = RunProgress(parts.flow.name, plan, parts.consoles)
+        self._progress = RunProgress(parts.flow.name, plan, parts.lines.consoles)
         if plan.tasks:
             self._job = parts.job(plan, None)
 
@@ -302,11 +310,8 @@ class BoundedJob:
             found = still_open(self._parts.source, withheld, SystemClock().unix_ms())
         noteworthy = {tp: one for tp, one in found.items() if one.is_noteworthy}
         for line in describe_oldest(noteworthy):
-            self._parts.warn(line)
+            self._parts.lines.warn_once(line)
         return noteworthy
-
-    def on_status(self, status: FlowStatus) -> None:
-        """Do nothing: the progress is that of the tasks."""
 
     def _on_news(self, news: StatusNews) -> None:
         self._progress.on_reports(one for one in news.partitions if one.run == self._parts.run.run)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.spark.driver.output.console import Consoles
+    from mirror.spark.driver.output.flow_lines import FlowLines
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.takeover.watch import MirrorMakerWatch
@@ -33,17 +33,16 @@ _MAX_TOPICS_SHOWN: Final = 20
 class FlowPreparation:
     """Prepares one flow, once or, in a stream, again and again."""
 
-    def __init__(self, config: MirrorConfig, flow: FlowConfig, consoles: Consoles, findings: Findings) -> None:
+    def __init__(self, config: MirrorConfig, flow: FlowConfig, lines: FlowLines, findings: Findings) -> None:
         """``findings`` are those of the flow's check."""
         self.created: Final = CreatedTopics()
         """What was created, for the rounds that bring configurations in step."""
         self._config: Final = config
         self._flow: Final = flow
-        self._consoles: Final = consoles
+        self._lines: Final = lines
         self._findings: Final = findings
         self._owned: Final = OwnedTopics(flow.name)
         self._allowance: Final = Allowance()
-        self._warned: Final = set[str]()
 
     def open_watch(self) -> MirrorMakerWatch:
         """Return the watch of the MirrorMaker 2 that a flow was taken over from. Raises MirrorError."""
@@ -51,16 +50,16 @@ class FlowPreparation:
         if error := self._findings.errors.get(flow.name):
             raise error
         with Admin(self._config.clusters[flow.target].client_options()) as target:
-            return open_watch(self._config, flow, target, self._warn)
+            return open_watch(self._config, flow, target, self._lines.warn_once)
 
     def prepare(self) -> TargetTopics:
         """Prepare the target topics and print the warnings. Raises MirrorError if the flow cannot run."""
         flow = self._flow
         if error := self._findings.errors.get(flow.name):
             raise error
-        self._tell(f"preparing its topics on cluster {flow.target}")
+        self._lines.tell(f"preparing its topics on cluster {flow.target}")
         for line in self._findings.warnings.get(flow.name, []):
-            self._warn(line)
+            self._lines.warn_once(line)
         return self._prepare()
 
     def prepare_again(
@@ -79,7 +78,7 @@ class FlowPreparation:
     def prepare_own(self, source: Admin, target: Admin) -> None:
         """Prepare the topics that the flow has for itself. Raises KafkaError."""
         for line in prepare_own_topics(self._flow, source, target):
-            self._warn(line)
+            self._lines.warn_once(line)
 
     def _prepare(
         self,
@@ -92,7 +91,7 @@ class FlowPreparation:
             self._owned.use(target_options(config, flow))
             means: Means = {
                 "recorder": creation_recorder(config, flow),
-                "on_throttled": self._tell,
+                "on_throttled": self._lines.tell,
                 "owned": self._owned,
                 "allowance": self._allowance,
             }
@@ -105,24 +104,16 @@ class FlowPreparation:
         self.created.add(flow.name, prepared.created)
         on_created(prepared.created.keys())
         for line in prepared.warnings:
-            self._warn(line)
+            self._lines.warn_once(line)
         reported = {} if before is None else before.obstacles
         new = [
             obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items() if topic not in reported
         ]
         for line in new[:_MAX_TOPICS_SHOWN]:
-            self._consoles.warning(f"flow {flow.name}: {line}")
+            self._lines.warn(line)
         if len(new) > _MAX_TOPICS_SHOWN:
             more = (
                 f"{len(new) - _MAX_TOPICS_SHOWN} more topics cannot be copied: mirror status and summary.json list them"
             )
-            self._consoles.warning(f"flow {flow.name}: {more}")
+            self._lines.warn(more)
         return prepared.targets
-
-    def _tell(self, line: str) -> None:
-        self._consoles.progress(f"flow {self._flow.name}: {line}")
-
-    def _warn(self, line: str) -> None:
-        if line not in self._warned:
-            self._warned.add(line)
-            self._consoles.warning(f"flow {self._flow.name}: {line}")

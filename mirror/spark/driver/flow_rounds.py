@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.positions import GroupsReport
     from mirror.groups.summary import GroupsSummary
+    from mirror.spark.driver.output.flow_lines import FlowLines
     from mirror.spark.driver.rounds.alignment_rounds import CreatedTopics
     from mirror.spark.driver.rounds.outages import Outages
     from mirror.spark.ledger.obstacles import TargetTopics
@@ -48,8 +49,7 @@ class FlowRounds:
         report: FlowReport,
         telemetry: RunTelemetry,
         *,
-        warn: Callable[[str], None],
-        tell: Callable[[str], None],
+        lines: FlowLines,
         outages: Outages,
     ) -> None:
         self._config: Final = config
@@ -58,8 +58,7 @@ class FlowRounds:
         self._report_groups: Callable[[GroupsSummary], None] = lambda _: None
         self._report_sync: Callable[[SyncState], None] = lambda _: None
         self._telemetry: Final = telemetry
-        self._warn: Final = warn
-        self._tell: Final = tell
+        self._lines: Final = lines
         self._outages: Final = outages
         self._sync_lock: Final = threading.Lock()
 
@@ -69,7 +68,7 @@ class FlowRounds:
         ``created`` are the topics that preparations have created, for the rounds that bring configurations in step.
         """
         if self._flow.mirrormaker.heartbeats:
-            yield Heartbeats(self._heartbeat_writer(), self._warn, outages=self._outages)
+            yield Heartbeats(self._heartbeat_writer(), self._lines.warn, outages=self._outages)
         if self._flow.follows_groups:
             yield self._group_rounds()
         if self._flow.aligns_topics:
@@ -88,17 +87,19 @@ class FlowRounds:
         """Bring the target topics and their ACLs in step, once; ``created`` as for :meth:`opened`."""
         config, flow = self._config, self._flow
         if flow.aligns_topics:
-            self._tell("bringing its topics and their configurations in step")
+            self._lines.tell("bringing its topics and their configurations in step")
             found = one_round(
-                lambda: AlignmentRounds(config, flow, created, beside_copies=False), AlignmentReports(), self._warn
+                lambda: AlignmentRounds(config, flow, created, beside_copies=False),
+                AlignmentReports(),
+                self._lines.warn,
             )
             self.on_alignment(found)
-            self._tell(found.line())
+            self._lines.tell(found.line())
         if flow.acls.sync:
-            self._tell("bringing the ACLs of its topics in step")
-            acls = one_round(lambda: AclRounds(config, flow), AclReports(), self._warn)
+            self._lines.tell("bringing the ACLs of its topics in step")
+            acls = one_round(lambda: AclRounds(config, flow), AclReports(), self._lines.warn)
             self.on_acls(acls)
-            self._tell(acls.line())
+            self._lines.tell(acls.line())
 
     # --- a scheduled run
 
@@ -108,15 +109,15 @@ class FlowRounds:
             with self._heartbeat_writer() as writer:
                 writer.write()
         except MirrorError as error:
-            self._warn(not_written(error))
+            self._lines.warn(not_written(error))
 
     def bring_groups(self) -> None:
         """Bring the positions of consumer groups to the target, once."""
         if not self._flow.follows_groups:
             return
         act = "committing" if self._flow.groups.sync else "translating"
-        self._tell(f"{act} the positions of consumer groups")
-        found = one_round(lambda: CheckpointedRounds(self._config, self._flow), GroupReports(), self._warn)
+        self._lines.tell(f"{act} the positions of consumer groups")
+        found = one_round(lambda: CheckpointedRounds(self._config, self._flow), GroupReports(), self._lines.warn)
         self.on_groups(found)
 
     # --- a stream
@@ -130,7 +131,7 @@ class FlowRounds:
             lambda: CheckpointedRounds(self._config, self._flow, beside_copies=True),
             self._flow.groups.interval_ms,
             self.on_groups,
-            self._warn,
+            self._lines.warn,
             GroupReports(),
             outages=self._outages,
         )
@@ -141,7 +142,7 @@ class FlowRounds:
             lambda: AlignmentRounds(self._config, self._flow, created, beside_copies=True),
             self._flow.sync_interval_ms,
             self.on_alignment,
-            self._warn,
+            self._lines.warn,
             AlignmentReports(),
             wait_first=True,
             outages=self._outages,
@@ -153,7 +154,7 @@ class FlowRounds:
             lambda: AclRounds(self._config, self._flow),
             self._flow.sync_interval_ms,
             self.on_acls,
-            self._warn,
+            self._lines.warn,
             AclReports(said="" if self._report.acls is None else self._report.acls.off),
             wait_first=True,
             outages=self._outages,

@@ -27,6 +27,7 @@ from mirror.spark.driver.flow_preparation import FlowPreparation
 from mirror.spark.driver.flow_results import FlowResults
 from mirror.spark.driver.flow_rounds import FlowRounds
 from mirror.spark.driver.output.error_report import error_lines
+from mirror.spark.driver.output.flow_lines import FlowLines
 from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.driver.rounds.outages import Outages
 from mirror.spark.driver.run_status import RunStatus
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.attempts import CopiedTask
     from mirror.spark.ledger.results import FlowReport
     from mirror.spark.preflight.flow_checks import Findings
-    from mirror.spark.status.flow_status import FlowStatus
     from mirror.spark.supervision.flow_control import ClaimedRun, FlowControl
     from mirror.spark.supervision.states import Event
     from mirror.takeover.watch import MirrorMakerWatch
@@ -95,18 +95,18 @@ class FlowRun:
         self._config: Final = config
         self._flow: Final = flow
         self._options: Final = options
-        self._consoles: Final = consoles
+        self._lines: Final = FlowLines(flow.name, consoles)
         self._telemetry: Final = telemetry
         self._follows: Final = follows
         self._debug: Final = debug
         self._reports: Final = options.ledger.parents[2]
-        self._preparation: Final = FlowPreparation(config, flow, consoles, findings)
+        self._preparation: Final = FlowPreparation(config, flow, self._lines, findings)
         self.ledger: Final = Ledger(options.ledger)
         clusters = {
             name: str(config.clusters[name].client_options()["bootstrap.servers"])
             for name in (flow.source, flow.target)
         }
-        self._outages: Final = Outages(clusters, self._warn, self._tell, time.monotonic)
+        self._outages: Final = Outages(clusters, self._lines.warn, self._lines.tell, time.monotonic)
         self._progress: Final = StreamProgress(
             flow.name, consoles, self._outages, commit_interval_ms=flow.commit_interval_ms
         )
@@ -115,8 +115,7 @@ class FlowRun:
             flow,
             report,
             telemetry,
-            warn=self._warn_once,
-            tell=self._tell,
+            lines=self._lines,
             outages=self._outages,
         )
         self._results: Final = FlowResults(
@@ -130,7 +129,6 @@ class FlowRun:
         self._job: FollowedJob | BoundedJob | None = None
         self._status: RunStatus | None = None
         self._targets = TargetTopics()
-        self._warned: Final = set[str]()
 
     # --- for other threads
 
@@ -167,7 +165,9 @@ class FlowRun:
             raise FlowError(reason)
         self._watch = resources.enter_context(self._preparation.open_watch())
         self._watch.check()
-        status = self._status = RunStatus(self._target_options, flow, self._options.run, self._tell, self._outages)
+        status = self._status = RunStatus(
+            self._target_options, flow, self._options.run, self._lines.tell, self._outages
+        )
         resources.callback(status.close)
         targets = self._prepare()
         if not self._follows and flow.mirrormaker.heartbeats:
@@ -184,7 +184,7 @@ class FlowRun:
             return self._ended()
         claimed = self._claimed = self._claim()
         context = self._context()
-        self._tell("planning")
+        self._lines.tell("planning")
         options = replace(self._options, parallelism=self._options.parallelism or context.defaultParallelism)
         parts = JobParts(
             context=context,
@@ -207,10 +207,8 @@ class FlowRun:
             status=status,
             results=self._results,
             progress=self._progress,
-            consoles=self._consoles,
+            lines=self._lines,
             targets=lambda: self._targets,
-            warn=self._warn_once,
-            warn_again=self._warn,
         )
         self._job = job = FollowedJob(parts) if self._follows else BoundedJob(parts)
         job.prepare()
@@ -241,9 +239,9 @@ class FlowRun:
             if self._follows:
                 raise
             self.ledger.check_writable()  # the disk may have had no room for the results
-            self._consoles.error(self._prefixed("; ".join(error_lines(error))))
+            self._lines.error("; ".join(error_lines(error)))
             if self._debug:
-                self._consoles.traceback(str(error))
+                self._lines.consoles.traceback(str(error))
             return False
         except BaseException:
             self.report.cut_short = True  # progress that the tasks did not report is read from the target
@@ -259,7 +257,7 @@ class FlowRun:
         except KafkaError as error:
             if self._follows:
                 raise
-            self._warn(f"another run of it could not be asked to end: {error}")
+            self._lines.warn(f"another run of it could not be asked to end: {error}")
             return self._control.unclaimed()
 
     def _prepare(self) -> TargetTopics:
@@ -301,12 +299,11 @@ class FlowRun:
             self._prepare_again,
             self._preparation.prepare_own,
             job,
-            self._warn,
+            self._lines.warn,
             self._outages,
         )
         resources.enter_context(upkeep)
-        listener = _Listener(self._progress, job.on_status)
-        resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, listener, self._reported))
+        resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, job, self._reported))
         for rounds in self._rounds.opened(self._preparation.created):
             resources.enter_context(rounds)
 
@@ -362,7 +359,7 @@ class FlowRun:
         other = None if self._claimed is None else self._claimed.fenced_by
         if other is not None and self._is_incomplete:
             self.report.fenced = f"another run of this flow took over: {other.run} on {other.host}"
-            self._consoles.error(self._prefixed(self.report.fenced))
+            self._lines.error(self.report.fenced)
         elif self._watch is not None:
             self._watch.check()
         if not (self._follows or self.report.partitions):
@@ -371,7 +368,7 @@ class FlowRun:
 
     def _stop_if_resumed(self, _: ClaimedRun) -> None:
         if self._watch is not None and not self._asked.is_set() and self._watch.read() is not None:
-            self._tell("MirrorMaker 2 copies again: this flow ends")
+            self._lines.tell("MirrorMaker 2 copies again: this flow ends")
             self.stop()
 
     @property
@@ -389,7 +386,7 @@ class FlowRun:
         if self._asked.is_set() and not (self.report.cut_short or self.report.fenced or self.report.error):
             self.report.behind = self._progress.why_behind()
             if self.report.behind is not None:
-                self._consoles.error(self._prefixed(f"it ends behind: {self.report.behind}"))
+                self._lines.error(f"it ends behind: {self.report.behind}")
         self.report.ended = datetime.now(UTC)
 
     def _reported(self) -> tuple[StatusTable, str]:
@@ -401,38 +398,3 @@ class FlowRun:
     @property
     def _target_options(self) -> dict[str, object]:
         return dict(self._config.clusters[self._flow.target].client_options())
-
-    # --- lines
-
-    def _warn(self, line: str) -> None:
-        self._consoles.warning(self._prefixed(line))
-
-    def _warn_once(self, line: str) -> None:
-        if line not in self._warned:
-            self._warned.add(line)
-            self._warn(line)
-
-    def _tell(self, line: str) -> None:
-        self._consoles.progress(self._prefixed(line))
-
-    def _prefixed(self, line: str) -> str:
-        return f"flow {self._flow.name}: {line}"
-
-
-class _Listener:
-    """Gets each status of the flow, for its progress line and for its jobs."""
-
-    def __init__(self, progress: StreamProgress, also: Callable[[FlowStatus], None]) -> None:
-        self._progress: Final = progress
-        self._also: Final = also
-
-    @property
-    def interval_ms(self) -> int:
-        return self._progress.interval_ms
-
-    def on_status(self, status: FlowStatus) -> None:
-        self._progress.on_status(status)
-        self._also(status)
-
-    def on_error(self, error: MirrorError) -> None:
-        self._progress.on_error(error)

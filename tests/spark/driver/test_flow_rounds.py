@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import pytest
@@ -26,6 +27,8 @@ from tests.spark.preflight.test_flow_checks import config_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mirror.spark.driver.output.flow_lines import FlowLines
+
 
 class Site:
     def __init__(self, folder: Path, **more: Any) -> None:
@@ -37,8 +40,7 @@ class Site:
             one,
             self.report,
             RunTelemetry(TelemetrySettings(disabled=True), folder, SystemClock()),
-            warn=self.warned.append,
-            tell=lambda _: None,
+            lines=cast("FlowLines", SimpleNamespace(warn=self.warned.append, tell=lambda _: None)),
             outages=cast("Outages", None),
         )
         self.rounds.report_to(self.groups.append, self.sync.append)
