@@ -17,14 +17,17 @@ from rich.console import Console
 
 from mirror.cli.commands import status as command
 from mirror.cli.views import amounts, status_view
+from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.way import Way
+from mirror.relay.progress import status_values
 from mirror.relay.progress.control import RunControl, control_partition
 from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.relay.progress.open_transactions import OpenTransaction
+from mirror.relay.progress.status_values import StatusKind
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.status_table import LastError
+from mirror.spark.ledger.status_table import ERRORS_KEPT_MS, LastError
 from mirror.spark.status import status_reader
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 from mirror.telemetry.lag.lags import Lag, LagState, totals
@@ -92,6 +95,22 @@ def test_one_reading_is_a_table(site: StatusHarness) -> None:
         "caught up orders 1 10 10 0 2 h ago",
     ]
     assert not (site.folder / "report").exists(), "to look leaves nothing behind"
+
+
+def test_what_failed_at_night_is_shown_in_the_morning_for_a_week(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [10, 10, 10, 10, 10])
+    for number in range(5):
+        site.commit(10, number)
+        key = status_values.partition_key(StatusKind.ERROR, TopicPartition("orders", number))
+        site.report_value(key, LastError(f"record {number} was refused", site.now_ms - 25_200_000 - 60_000 + number))
+    found = site.status().stdout
+    assert "orders-4 has recovered; 7 h ago: record 4 was refused" in found
+    assert found.count("has recovered") == 3
+    assert "2 more partitions have recovered within a week (--json)" in found
+    site.looks = 1
+    assert "7 h ago: record 0 was refused" in site.status("--watch").stdout
+    site.now_ms += ERRORS_KEPT_MS
+    assert "recovered" not in site.status().stdout
 
 
 def test_a_recreated_topic_is_not_shown_as_caught_up(site: StatusHarness) -> None:

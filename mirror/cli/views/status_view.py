@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mirror.alignment.sync_state import KindState
     from mirror.errors import MirrorError
     from mirror.relay.progress.control import RunControl
+    from mirror.spark.ledger.status_table import LastError
     from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
     from mirror.telemetry.lag.lags import LagTotals
 
@@ -173,7 +174,7 @@ def _last_errors(flow: FlowStatus, most: int | None) -> list[Text]:
     """Return the last errors: one line for each topic and reason, up to ``most``, and the number of further lines."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for partition in flow.partitions:
-        if line := _last_error(partition, flow.time_ms):
+        if line := _error_line(partition.trouble, flow.time_ms):
             grouped.setdefault((partition.topic, line), []).append(f"{partition.partition}")
     lines = [Text(f"{topic}-{_listed(numbers)}: {line}") for (topic, line), numbers in grouped.items()]
     left = 0 if most is None else max(0, len(lines) - most)
@@ -188,9 +189,7 @@ def _past_errors(flow: FlowStatus) -> list[Text]:
         if partition.last_error is not None and partition.trouble is None
     ]
     latest = heapq.nlargest(_MAX_PAST_ERRORS_SHOWN, past, key=lambda one: one[0].time_ms)
-    lines = [
-        f"{tp} has recovered, from {ago(error.time_ms, flow.time_ms)}: {brief(error.line)}" for error, tp in latest
-    ]
+    lines = [f"{tp} has recovered; {ago(error.time_ms, flow.time_ms)}: {brief(error.line)}" for error, tp in latest]
     left = len(past) - len(latest)
     more = [f"{left:,} more partitions have recovered within a week (--json)"] if left else []
     return [Text(line, style="dim") for line in [*lines, *more]]
@@ -287,7 +286,7 @@ def _live(shown: Sequence[PartitionStatus], now_ms: int, width: int) -> list[Ren
     columns = zip(_COLUMNS, *([cell.plain for cell in row] for row in rows), strict=True)
     widths = [max(map(cell_len, column)) for column in columns]
     left = max(_MIN_TOPIC_WIDTH, width - sum(widths) + widths[_TOPIC_COLUMN] - gap * (len(_COLUMNS) - 1))
-    errors = [_last_error(partition, now_ms) for partition in shown]
+    errors = [_error_line(partition.trouble or partition.last_error, now_ms) for partition in shown]
     beside = any(errors) and left - gap - _MIN_TOPIC_WIDTH >= _MIN_ERROR_WIDTH
     topic = min(widths[_TOPIC_COLUMN], left - gap - _MIN_ERROR_WIDTH if beside else left)
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
@@ -402,8 +401,7 @@ def _open_transactions(flow: FlowStatus, most: int) -> list[Text]:
     return [Text(line, style="yellow") for line in describe_oldest(found, most)]
 
 
-def _last_error(partition: PartitionStatus, now_ms: int) -> str:
-    error = partition.trouble
+def _error_line(error: LastError | None, now_ms: int) -> str:
     if error is None:
         return ""
     line = " ".join(error.line.split())
