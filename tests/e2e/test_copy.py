@@ -184,6 +184,7 @@ def _shape(site: Site) -> None:
             "deletions",
             "sync",
             "index_bytes",
+            "evidence",
         }
         assert each["index_bytes"] > 0
         assert (each["outcome"], each["error"], each["groups"]) == ("complete", None, None)
