@@ -52,18 +52,21 @@ class AssignmentChanges:
         submit: Callable[..., Future[Any]],
         wake: Callable[[], None],
         wind_up_ms: int,
-        is_known: Callable[[str], bool],
     ) -> None:
-        """``rows`` are what the job began with for this task.
+        """``rows`` are what the job began with for this task; the rules of their target topics are known.
 
         ``reader``: None if nothing changes. ``load``: None if nothing has to be read before a partition begins.
-        ``submit`` runs a call in a thread that may wait. ``is_known``: whether the rules of a target topic are known.
+        ``submit`` runs a call in a thread that may wait.
         """
         self._rows: Final = rows
         self._reader: Final = reader
         self._load: Final = load
         self._wind_up_ms: Final = wind_up_ms
-        self._is_known: Final = is_known
+        self._known: Final = {(row.topic, row.target_topic) for row in rows}
+        """The pairs of topics that the configuration selects, and whose rules are known.
+
+        A known target topic does not suffice: an entry may name another source topic for it.
+        """
         self._to_load: Final = dict[TopicPartition, Range]()
         self._to_begin: Final = {} if reader is not None else {target_of(row): row for row in rows}
         failed = "what was assigned to this task cannot begin yet; retrying"
@@ -99,7 +102,7 @@ class AssignmentChanges:
     def _apply(self, change: Change, copies: Mapping[TopicPartition, PartitionCopy], now: int) -> list[PartitionCopy]:
         winding_up = [self._release(target, version, copies.get(target), now) for target, version in change.released]
         for taken in change.taken:
-            known = self._load is None or self._is_known(taken.target_topic)
+            known = self._load is None or (taken.topic, taken.target_topic) in self._known
             (self._to_begin if known else self._to_load)[target_of(taken)] = taken
         return [copy for copy in winding_up if copy is not None]
 
@@ -158,6 +161,7 @@ class AssignmentChanges:
             if was_loading and not self._loading.in_progress:
                 self._load_at = now + _RELOAD_MS
             return None
+        self._known.update((one.topic, one.target_topic) for one in taken.ranges)
         loaded = {target_of(one): one for one in taken.ranges}
         for one in self._asked:
             target = target_of(one)

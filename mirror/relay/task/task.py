@@ -117,7 +117,6 @@ class Task:
             change,
             wake,
             self._lifecycle.wind_up_ms,
-            self._context.limits.__contains__,
         )
         self._reporter: Final = TaskReporter(clients.send_report, policy, flow, clock.unix_ms, now)
         self._upkeep: Final = Upkeep(policy, self._periods.end_period, clock.unix_ms, now)

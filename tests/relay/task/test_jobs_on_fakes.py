@@ -20,6 +20,7 @@ from mirror.relay.task import lifecycle, reporting
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.control import Action, ServerCall
+from tests.fakes.record_batches import build
 from tests.polling import eventually
 from tests.relay.fake_pair import FLOW
 from tests.relay.job_site import JobSite
@@ -73,6 +74,26 @@ def test_what_this_host_s_file_does_not_select_is_reported_and_not_copied(monkey
         site.settled(1)
         site.take({0})
         site.copied(1)
+    finally:
+        site.end()
+
+
+def test_another_topic_for_a_target_topic_that_a_task_has_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that may write assignments must not have the flow copy what its configuration does not select."""
+    site = JobSite(monkeypatch, [[0, 2]])
+    try:
+        site.pair.source.add_topic("secret", 3)
+        site.pair.source.log("secret", 1).append(build([b"salary"], timestamp=site.clock.unix_ms()))
+        site.begin(0, selection={"t": "paris.t"}.get)
+        site.write(0)
+        site.copied(0)
+        secret = replace(site.range_of(1), topic="secret", source_end=1)
+        site.commit(site.table.take([secret], {0}))
+        eventually(lambda: bool(site.reported(1)), what="the report")
+        assert {one.state for one in site.reported(1)} == {"failed"}
+        assert "does not select topic secret for paris.t" in str(site.reported(1)[0].result.error)
+        site.stop()
+        assert site.pair.values(1) == []
     finally:
         site.end()
 
