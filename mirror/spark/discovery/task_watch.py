@@ -19,51 +19,55 @@ if TYPE_CHECKING:
 LOST_AFTER_MS: Final = 15_000
 """A task that has reported every 3 s, and reports nothing for so long beside others, is lost."""
 BEGINS_WITHIN_MS: Final = 60_000
-"""So long a task has for its first report after the job has begun, or after an outage in which no task could report.
+"""So long a task may be silent before its first report, and if it was not lost when an outage began, after that.
 
 Its executor may start later than others, and its writer waits for up to 15 s between two attempts.
 """
 _OUTAGE_MS: Final = 7_000
-"""If no task reports for so long, reports do not arrive."""
+"""If no task reports for so long, reports do not arrive: the time until the next one is no silence of any task."""
 
 
 class TaskWatch:
-    """The tasks of one job of one run."""
+    """The tasks of one job of one run. A task that is lost stays so until it reports."""
 
     def __init__(self, run: str, job: int, tasks: int, now: int) -> None:
         self._job: Final = run, job
         self._seen: Final = dict.fromkeys(range(tasks), now)
-        """When each has reported last; at first, and after an outage, when reports could begin to arrive."""
+        """When each has reported last, or the job has begun, on a clock that stands still during outages."""
         self._steady: Final = set[int]()
-        """Those that have reported since then."""
+        """Those that have reported since the job began, and since the last outage unless they were lost then."""
         self._reported_ms = now
         """When the last report of any task has arrived."""
+        self._outages_ms = 0
+        """How long outages have lasted, but for one that lasts."""
         self._last: Final = dict[int, tuple[int, int]]()
 
     def see(self, states: Iterable[TaskState], now: int) -> None:
         """Take what tasks have reported of themselves. A report that is read again says nothing.
 
-        One that fails copies nothing until Spark has begun it again: others have its partitions then.
+        One that fails is lost at once: it copies nothing until Spark has begun it again.
         """
         for state in states:
             sign = state.attempt, state.seen_ms
             if (state.run, state.job) != self._job or self._last.get(state.task) == sign:
                 continue
             if now - self._reported_ms >= _OUTAGE_MS:
-                self._steady.clear()
-                self._seen.update(dict.fromkeys(self._seen, now))
+                self._steady.difference_update(self.live(now))
+                self._outages_ms += now - self._reported_ms - _OUTAGE_MS
             self._reported_ms = now
-            if not state.stopping.startswith(FAILED):
-                self._seen[state.task] = now
+            self._seen[state.task] = self._clock(now) - LOST_AFTER_MS * state.stopping.startswith(FAILED)
             self._last[state.task] = sign
             self._steady.add(state.task)
 
     def live(self, now: int) -> set[int]:
-        """Return the tasks that are not lost: all of them while no task reports."""
-        if now - self._reported_ms >= _OUTAGE_MS:
-            return set(self._seen)
+        """Return the tasks that are not lost: while no task reports, the answer stays the same."""
+        clock_ms = self._clock(now)
         return {
             task
             for task, seen_ms in self._seen.items()
-            if now - seen_ms < (LOST_AFTER_MS if task in self._steady else BEGINS_WITHIN_MS)
+            if clock_ms - seen_ms < (LOST_AFTER_MS if task in self._steady else BEGINS_WITHIN_MS)
         }
+
+    def _clock(self, now: int) -> int:
+        """Return the time without that of outages."""
+        return min(now, self._reported_ms + _OUTAGE_MS) - self._outages_ms

@@ -47,13 +47,21 @@ def test_a_task_that_stops_to_report_beside_another_one_is_lost() -> None:
     assert watch.live(end_ms) == {0, 1}
 
 
-def test_a_task_that_fails_again_and_again_is_lost() -> None:
+def test_a_task_that_fails_is_lost_until_it_reports_that_it_copies() -> None:
+    """It may live for a few seconds each time, and not for long enough to be silent for 15 s."""
+    watch = watch_of(2)
+    watch.see([replace(state(1, 31_000), stopping=f"{FAILED}no login")], 31_000)
+    assert watch.live(31_000) == {0}
+    watch.see([state(1, 32_000, attempt=1)], 32_000)
+    assert watch.live(32_000) == {0, 1}
+    watch.see([replace(state(1, 33_000, attempt=1), stopping=f"{FAILED}no login")], 33_000)
+    assert watch.live(33_000) == {0}
+
+
+def test_a_task_that_fails_before_it_has_copied_is_lost() -> None:
     watch = TaskWatch("run-1", 1, 2, 0)
-    for now in range(0, LOST_AFTER_MS, EVERY_MS):
-        watch.see([state(0, now), replace(state(1, now), stopping=f"{FAILED}no login")], now)
-        assert watch.live(now) == {0, 1}
-    watch.see([state(0, LOST_AFTER_MS)], LOST_AFTER_MS)
-    assert watch.live(LOST_AFTER_MS) == {0}
+    watch.see([replace(state(1, 3_000), stopping=f"{FAILED}no login")], 3_000)
+    assert watch.live(3_000) == {0}
 
 
 def test_one_whose_executor_starts_late_has_more_time() -> None:
@@ -81,6 +89,48 @@ def test_a_task_that_an_outage_has_ended_is_lost_after_it() -> None:
     for now in range(100_000, 100_000 + BEGINS_WITHIN_MS + 1, EVERY_MS):
         watch.see([state(0, now)], now)
     assert watch.live(100_000 + BEGINS_WITHIN_MS) == {0}
+
+
+@pytest.mark.parametrize("outage_ms", [8_000, 300_000])
+def test_a_task_that_was_lost_before_an_outage_stays_lost(outage_ms: int) -> None:
+    watch = watch_of(2)
+    lost_ms = 30_000 + LOST_AFTER_MS
+    for now in range(30_000, lost_ms + 1, EVERY_MS):
+        watch.see([state(0, now)], now)
+    assert watch.live(lost_ms) == {0}
+    back_ms = lost_ms + outage_ms
+    assert watch.live(back_ms) == {0}, "nothing is new"
+    for now in range(back_ms, back_ms + 60_000, EVERY_MS):
+        watch.see([state(0, now)], now)
+        assert watch.live(now) == {0}
+    watch.see([state(1, back_ms, attempt=1)], back_ms + 60_000)
+    assert watch.live(back_ms + 60_000) == {0, 1}
+
+
+def test_a_task_that_has_failed_before_an_outage_stays_lost() -> None:
+    watch = watch_of(2)
+    watch.see([replace(state(1, 31_000), stopping=f"{FAILED}no login")], 31_000)
+    watch.see([state(0, 100_000)], 100_000)
+    assert watch.live(100_000) == {0}
+
+
+def test_a_task_that_was_silent_before_outages_gets_no_time_again_after_each() -> None:
+    """The other one reports for 3 s, and then for 11 s not: of these, the first 7 s count."""
+    watch = watch_of(2)
+    lost_ms = next(
+        now
+        for now in range(31_000, 300_000, 1_000)
+        if watch.see([state(0, now)] if now % 14_000 in {0, 3_000} else [], now) or watch.live(now) == {0}
+    )
+    assert BEGINS_WITHIN_MS <= lost_ms - 30_000 <= 2 * BEGINS_WITHIN_MS
+
+
+def test_an_outage_that_follows_another_one_loses_no_task() -> None:
+    """Only one task has reported between them."""
+    watch = watch_of(2)
+    watch.see([state(0, 100_000)], 100_000)
+    watch.see([state(0, 500_000)], 500_000)
+    assert watch.live(500_000) == {0, 1}
 
 
 def test_an_outage_that_is_too_short_to_be_one_loses_no_task() -> None:
