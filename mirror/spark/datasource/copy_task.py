@@ -1,14 +1,14 @@
 """One task of a job: copies its ranges in a Python worker of Spark, and returns their results.
 
 In a scheduled run an error becomes a ``failed`` result: if the task raised it, Spark would repeat the whole task,
-including the ranges that succeeded. Spark repeats a task only if its worker dies, or in a stream fails; the new attempt
-resumes from the progress on the target.
+including the ranges that succeeded. Spark repeats a task only if its worker dies, or in a stream fails, but for an
+invalid configuration; the new attempt resumes from the progress on the target.
 """
 
 from __future__ import annotations
 
 import os
-import time
+import socket
 import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from mirror.spark.datasource.task_spec import CopyTask, TaskSpec
     from mirror.telemetry.task import TaskTelemetry
 
-_FAILED_PAUSE_S: Final = 10.0
-"""Spark begins a failed task again at once, and not for ever: others have its partitions so much later."""
 _LAST_REPORT_MS: Final = 2_000
 """How long the end of a task waits for its last reports to be written: its results have them, too."""
 
@@ -45,25 +43,27 @@ def copy_task(options: FlowOptions, task: CopyTask) -> CopiedTask:
     """Copy the ranges of ``task``. In a scheduled run an error is in the results.
 
     In a stream it is raised: Spark begins the task again, on another executor if it can, and the other tasks go on.
+    But a task without a valid configuration cannot report: it returns why, and the driver ends the job with that error.
     """
     spec, ranges = task.spec, task.ranges
     context = TaskContext.get()
     attempt = context.attemptNumber() if context else 0
     telemetry = _telemetry(options, task, attempt)
-    last_reports = dict[TopicPartition, PartitionReport]()
+    last_reports, invalid = dict[TopicPartition, PartitionReport](), ""
     try:
         results = _copy(options, spec, ranges, attempt, telemetry, last_reports)
     except Exception as error:
-        if spec.first_period is not None:
+        if spec.first_period is not None and not isinstance(error, ConfigError):
             raise
         expected = isinstance(error, MirrorError)
         line = str(error) if expected else f"{type(error).__name__}: {error}"
+        invalid = f"task {spec.task} on host {socket.gethostname()}: {line}" if isinstance(error, ConfigError) else ""
         trace = None if expected else traceback.format_exc()
         attempts = [Attempt(spec.task, attempt, failed(range_, line), trace) for range_ in ranges]
     else:
         attempts = [Attempt(spec.task, attempt, result) for result in results]
     reports = [] if spec.first_period is None else [*last_reports.values()]
-    return CopiedTask(attempts, spec.job, telemetry.finish() if telemetry else None, reports)
+    return CopiedTask(attempts, spec.job, telemetry.finish() if telemetry else None, reports, invalid)
 
 
 def _telemetry(options: FlowOptions, copied: CopyTask, attempt: int) -> TaskTelemetry | None:
@@ -115,12 +115,7 @@ def _copy(
     from mirror.relay.progress.status_topic import StatusWriter
     from mirror.relay.task.copy_ranges import copy_ranges
 
-    try:
-        config, flow = options.load()
-    except ConfigError:
-        if spec.first_period is not None:
-            time.sleep(_FAILED_PAUSE_S)
-        raise
+    config, flow = options.load()
     of_target = target_options(config, flow)
     policy = replace(
         flow.copy_policy(spec.tasks),

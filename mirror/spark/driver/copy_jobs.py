@@ -194,9 +194,10 @@ class FollowedJob:
     @property
     def why(self) -> str:
         """Why its tasks have ended, if nothing had stopped them."""
-        results = [attempt.result for task in self._job.results for attempt in task.attempts]
-        errors = (one.error for one in results if one.outcome is Outcome.FAILED and one.error)
-        return next(errors, "its tasks have ended")
+        tasks = self._job.results
+        results = (attempt.result for task in tasks for attempt in task.attempts)
+        failed = (one.error or "" for one in results if one.outcome is Outcome.FAILED)
+        return next(filter(None, (*(task.invalid for task in tasks), *failed)), "its tasks have ended")
 
     # --- for the lag monitor
 

@@ -40,6 +40,8 @@ class CopiedTask:
     """What its telemetry has recorded, unless that is off."""
     last_reports: list[PartitionReport] = field(default_factory=list)
     """Of a stream: the last report of each partition that the task has had. They may be lost on their way."""
+    invalid: str = ""
+    """Why the task has no valid configuration, and on which host; "" if it has. Its row may be empty of results."""
 
 
 def field_values(value: Range | RangeResult | CopyTimeline) -> dict[str, Any]:

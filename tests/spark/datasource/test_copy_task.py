@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark import SparkFiles
 
-from mirror.errors import ConfigError
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.spark.datasource import copy_task as module
 from mirror.spark.datasource.copy_task import copy_task
@@ -43,14 +42,15 @@ def test_what_fails_in_a_stream_is_spark_s_to_begin_again_and_in_a_run_is_a_resu
         copy_task(options, CopyTask(TaskSpec(run="run-1", job=1, first_period=7), [copied]))
 
 
-def test_a_task_of_a_stream_waits_before_it_reports_that_it_has_no_configuration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ranges", [[], [range_of(start=5)]])
+def test_a_task_of_a_stream_without_a_valid_configuration_returns_why(
+    ranges: list[Range], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits = list[float]()
+    """It cannot report: if Spark repeated it, the reason would not be known before its last attempt."""
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    monkeypatch.setattr(time, "sleep", waits.append)
     monkeypatch.setattr(SparkFiles, "get", lambda name: str(tmp_path / "nowhere" / name))
     options = FlowOptions(tmp_path / "mirror.toml", "f", tmp_path)
-    with pytest.raises(ConfigError):
-        copy_task(options, CopyTask(TaskSpec(run="run-1", job=1, first_period=7), []))
-    assert waits == [module._FAILED_PAUSE_S]
+    copied = copy_task(options, CopyTask(TaskSpec(run="run-1", job=1, task=3, first_period=7), ranges))
+    assert copied.invalid.startswith(f"task 3 on host {socket.gethostname()}: ")
+    assert str(tmp_path) in copied.invalid
+    assert [one.result.outcome for one in copied.attempts] == [Outcome.FAILED] * len(ranges)

@@ -253,6 +253,19 @@ def test_a_task_that_ends_by_itself_ends_the_job(tmp_path: Path, monkeypatch: py
     assert run.ended() == Lost("no memory")
 
 
+def test_a_task_without_a_valid_configuration_ends_the_job_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, monkeypatch)
+    job = run.begin()
+    assert job.tasks[2].ranges == [], "it has no result"
+    job.results.append(CopiedTask([], 1, None, invalid="task 2 on host h: mirror.toml is missing"))
+    eventually(lambda: run.record().job == 2, what="the command for the other tasks")
+    job.answer(job.tasks[0], Outcome.UNFINISHED)
+    job.done.set_result(job.results)
+    assert run.ended() == Lost("task 2 on host h: mirror.toml is missing")
+
+
 def test_what_keeps_a_run_from_its_start_is_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(tmp_path, monkeypatch, topics="nothing")
     run.ended()
