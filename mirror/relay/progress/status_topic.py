@@ -83,8 +83,7 @@ class StatusWriter:
         with self._changed:
             if self._closing:
                 return
-            self._pending.pop(key, None)  # it comes after what waits already
-            self._pending[key] = value
+            self._pending[key] = value  # in its place: what changes often would never be the first
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="mirror-status", daemon=True)
                 self._thread.start()
@@ -137,10 +136,14 @@ class StatusWriter:
         return left
 
     def _next(self) -> dict[StatusKey, object | None]:
-        """Wait for records, and take the first ones; none at the end."""
+        """Wait for records, and take the first ones; none at the end.
+
+        Those of tasks precede all others: the driver takes a task for lost that reports nothing for 15 s.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._closing)
-            return {key: self._pending.pop(key) for key in list(self._pending)[:_AT_ONCE]}
+            first = sorted(self._pending, key=lambda key: key.kind is not StatusKind.TASK)[:_AT_ONCE]
+            return {key: self._pending.pop(key) for key in first}
 
     def _write(self, records: Mapping[StatusKey, object | None]) -> Mapping[StatusKey, KafkaError]:
         """Write ``records``; return those that may not have been written, and why."""

@@ -160,6 +160,42 @@ def test_a_writer_without_records_has_no_thread_and_one_with_many_writes_some_at
     assert len(produces) < 50
 
 
+def test_what_changes_faster_than_the_target_takes_it_is_written_in_turn_and_tasks_with_each_write(
+    pair: FakePair, follower: StatusFollower
+) -> None:
+    """A task with thousands of busy partitions would be taken for lost, and some of these would never be reported."""
+    follower.news()
+    writer = StatusWriter(options(pair), "f")
+    keys = [status_values.partition_key(StatusKind.TURN, TopicPartition("t", number)) for number in range(1_200)]
+    enough, held, requests = threading.Event(), Action(hold="before"), list[ServerCall]()
+
+    def report() -> None:
+        for key in keys:
+            writer.put(key, {"ms": 1})
+        writer.send(TASK)
+
+    def report_again(call: ServerCall) -> Action | None:
+        if call.api is not Api.PRODUCE:
+            return None
+        if len(requests) == 20:
+            enough.set()
+            return held
+        requests.append(call)
+        report()
+        return None
+
+    pair.target.control.add(report_again)
+    report()
+    assert enough.wait(10)
+    records = follower.news().records
+    assert len(records) > 2 * len(keys)
+    assert {record.key for record in records} == {*keys, status_values.task_key(TASK.task)}
+    assert [record.value for record in records].count(TASK) >= len(records) // 500
+    held.release()
+    pair.target.control.clear()
+    assert writer.close(10_000) is None
+
+
 def test_a_record_that_is_always_rejected_is_dropped_and_delays_no_other(
     pair: FakePair, follower: StatusFollower, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
