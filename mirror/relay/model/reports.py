@@ -16,12 +16,15 @@ from mirror.relay.model.ranges import RangeResult
 COPYING: Final = "copying"
 """The state of a partition while it is copied."""
 SETTLED: Final = "settled"
-"""The state of a partition that its task has released: all of it is acknowledged, and its progress written as ended."""
+"""The state of a partition that its task has released: the task writes nothing of it any more, nor commits progress."""
 
 FAILED: Final = "it failed: "
 """How :attr:`TaskState.stopping` begins if the task is to be begun again."""
 NO_TASK: Final = 2**31 - 1
 """The task of what the driver reports of a partition: why it cannot be given to one, or what one has returned."""
+MOST_SETTLED: Final = 1_000
+"""Of so many partitions that it has settled a task keeps its report: the driver has read the earlier ones long ago."""
+_MOST_FORGOTTEN: Final = 10_000
 _MAX_COPIES: Final = 4
 """So many copies of a partition may report at the same time: an owner, and attempts that do not know their end yet."""
 
@@ -88,12 +91,37 @@ class PartitionReport:
         return CopyId(self.job, self.taken, self.attempt, self.task)
 
 
+class LastReports:
+    """The last report of each partition that a task has, and of the last ones that it has settled."""
+
+    def __init__(self) -> None:
+        self._current: Final = dict[TopicPartition, PartitionReport]()
+        self._settled: Final = dict[TopicPartition, PartitionReport]()
+
+    def take(self, report: PartitionReport) -> None:
+        """Keep ``report`` in place of the one before."""
+        self._current.pop(report.target, None)
+        self._settled.pop(report.target, None)
+        if report.state != SETTLED:
+            self._current[report.target] = report
+            return
+        self._settled[report.target] = report
+        if len(self._settled) > MOST_SETTLED:
+            del self._settled[next(iter(self._settled))]
+
+    def all(self) -> list[PartitionReport]:
+        """Return them."""
+        return [*self._settled.values(), *self._current.values()]
+
+
 class ReportedCounts:
     """Counts the reports of one run, each once, in whichever order and however often they are read."""
 
     def __init__(self, run: str) -> None:
         self._run: Final = run
         self._last: dict[TopicPartition, dict[CopyId, PartitionReport]] = {}
+        self._forgotten: Final = dict[TopicPartition, CopyId]()
+        """The last copy of each partition that was forgotten: a report of it may come once more, and was counted."""
 
     def latest(self, target: TopicPartition) -> PartitionReport | None:
         """Return the last report of the latest copy of ``target``; None if nothing was counted."""
@@ -106,6 +134,8 @@ class ReportedCounts:
         Reports of other runs add nothing, and neither do those of copies before the last :data:`_MAX_COPIES` ones, nor
         those of tasks that have copied nothing of a partition that they settle: these do not know its source.
         """
+        if report.target in self._forgotten and report.copy_id <= self._forgotten[report.target]:
+            return None
         if report.run != self._run or not report.result.topic:
             return None
         copies = self._last.setdefault(report.target, {})
@@ -124,7 +154,11 @@ class ReportedCounts:
         return added if latest is report.result else replace(latest, start=latest.end, **counts)
 
     def keep(self, targets: Collection[TopicPartition]) -> None:
-        """Forget all partitions but these: the others have no task any more, and report nothing."""
+        """Forget the reports of all partitions but these: the others have no task any more."""
+        gone = {target: max(copies) for target, copies in self._last.items() if copies and target not in targets}
+        self._forgotten.update(gone)
+        for target in list(self._forgotten)[:-_MOST_FORGOTTEN]:
+            del self._forgotten[target]
         self._last = {target: copies for target, copies in self._last.items() if target in targets}
 
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 
-from mirror.client import TopicPartition
 from mirror.errors import ConfigError, MirrorError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.model.reports import PartitionReport
+from mirror.relay.model.reports import LastReports, PartitionReport
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.attempts import Attempt, CopiedTask
 
@@ -49,7 +48,7 @@ def copy_task(options: FlowOptions, task: CopyTask) -> CopiedTask:
     context = TaskContext.get()
     attempt = context.attemptNumber() if context else 0
     telemetry = _telemetry(options, task, attempt)
-    last_reports, invalid = dict[TopicPartition, PartitionReport](), ""
+    last_reports, invalid = LastReports(), ""
     try:
         results = _copy(options, spec, ranges, attempt, telemetry, last_reports)
     except Exception as error:
@@ -62,7 +61,7 @@ def copy_task(options: FlowOptions, task: CopyTask) -> CopiedTask:
         attempts = [Attempt(spec.task, attempt, failed(range_, line), trace) for range_ in ranges]
     else:
         attempts = [Attempt(spec.task, attempt, result) for result in results]
-    reports = [] if spec.first_period is None else [*last_reports.values()]
+    reports = [] if spec.first_period is None else last_reports.all()
     return CopiedTask(attempts, spec.job, telemetry.finish() if telemetry else None, reports, invalid)
 
 
@@ -105,11 +104,11 @@ def _copy(
     ranges: list[Range],
     attempt: int,
     telemetry: TaskTelemetry | None,
-    last_reports: dict[TopicPartition, PartitionReport],
+    last_reports: LastReports,
 ) -> list[RangeResult]:
     """Copy ``ranges``, and what the task is given meanwhile, until it is to stop, or all have their end.
 
-    ``last_reports`` gets the last report of each partition.
+    ``last_reports`` gets what it reports of its partitions.
     """
     from mirror.config.flow_rules import source_options, target_options
     from mirror.relay.progress.status_topic import StatusWriter
@@ -132,7 +131,7 @@ def _copy(
 
     def send(report: TaskState | PartitionReport) -> None:
         if isinstance(report, PartitionReport):
-            last_reports[report.target] = report
+            last_reports.take(report)
         writer.send(report)
 
     try:

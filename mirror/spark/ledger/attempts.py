@@ -39,7 +39,7 @@ class CopiedTask:
     report: TaskReport | None
     """What its telemetry has recorded, unless that is off."""
     last_reports: list[PartitionReport] = field(default_factory=list)
-    """Of a stream: the last report of each partition that the task has had. They may be lost on their way."""
+    """Of a stream: the last reports of what the task has, or has settled lately. They may be lost on their way."""
     invalid: str = ""
     """Why the task has no valid configuration, and on which host; "" if it has. Its row may be empty of results."""
 

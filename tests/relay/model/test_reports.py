@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror.cluster.types import TopicPartition
+from mirror.relay.model import reports
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
-from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, ReportedCounts, difference
+from mirror.relay.model.reports import COPYING, SETTLED, LastReports, PartitionReport, ReportedCounts, difference
 from mirror.spark.ledger.results import Totals
 
 TARGET = TopicPartition("a.t", 0)
@@ -155,3 +156,33 @@ def test_few_copies_are_kept_and_those_before_them_add_nothing() -> None:
 def test_a_result_without_counts_of_its_task_keeps_its_basis() -> None:
     unknown = replace(NOTHING, counted=CountBasis.UNKNOWN)
     assert difference(NOTHING, unknown).counted is CountBasis.UNKNOWN
+
+
+def test_a_task_keeps_the_last_report_of_what_it_has_and_of_what_it_has_settled_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reports, "MOST_SETTLED", 2)
+    last, made = (
+        LastReports(),
+        [replace(report(1, NOTHING), target=TopicPartition("a.t", number)) for number in range(4)],
+    )
+    for one in made:
+        last.take(one)
+    for one in made[:3]:
+        last.take(replace(one, sequence=2, state=SETTLED))
+    assert [(one.target.partition, one.state) for one in last.all()] == [(1, SETTLED), (2, SETTLED), (3, COPYING)]
+    last.take(replace(made[1], sequence=3))
+    assert [(one.target.partition, one.state) for one in last.all()] == [(2, SETTLED), (3, COPYING), (1, COPYING)]
+
+
+def test_reports_of_a_forgotten_copy_add_nothing_and_those_of_a_later_one_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, once = ReportedCounts("r"), report(1, replace(NOTHING, records=5), taken=3)
+    assert counts.take(once) is not None
+    counts.keep([])
+    counts.keep([])
+    assert counts.take(replace(once, sequence=2)) is None
+    assert counts.take(replace(once, taken=4)) is not None
+    monkeypatch.setattr(reports, "_MOST_FORGOTTEN", 1)
+    counts.take(replace(once, target=TopicPartition("a.t", 1)))
+    counts.keep([])
+    assert len(counts._forgotten) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 
 from mirror.relay.model.assignments import target_of
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
-from mirror.relay.model.reports import COPYING, PartitionReport
+from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport
 from mirror.spark.driver.flow_results import FlowResults
 from mirror.spark.driver.job_results import JobResults
 from mirror.spark.driver.output.console import Consoles
@@ -184,6 +185,29 @@ def test_a_copy_whose_first_reports_were_lost_is_counted_once(job: Job) -> None:
     job.send(x, 4, taken=3)
     job.results.finish([CopiedTask([Attempt(0, 0, result_of(x, 7))], 1, None, [job.report_of(x, 7, taken=9)])])
     assert job.totals()["x"] == (11, Outcome.COMPLETE)
+
+
+def test_a_partition_that_is_gone_is_counted_once_though_its_reports_come_again(job: Job) -> None:
+    """Its task returns its last report, and the topic may be read again from its beginning."""
+    x, y = job.ranges
+    settled = replace(job.report_of(x, 1_000), state=SETTLED)
+    job.results.take([settled])
+    for passed_ms in (7_000, 17_000):
+        job.results.update(BEGAN_MS + passed_ms, lambda: [y])
+    job.results.take([settled])
+    job.results.finish([CopiedTask([], 1, None, [settled])])
+    assert job.totals()["x"] == (1_000, Outcome.COMPLETE)
+    assert job.counted == [("x", 1_000)]
+
+
+def test_a_partition_that_has_come_back_is_counted_again(job: Job) -> None:
+    x, y = job.ranges
+    job.send(x, 10)
+    for passed_ms in (7_000, 17_000):
+        job.results.update(BEGAN_MS + passed_ms, lambda: [y])
+    job.send(x, 3, taken=2)
+    job.results.finish([])
+    assert job.totals()["x"] == (13, Outcome.COMPLETE)
 
 
 def test_a_task_that_has_not_begun_says_why(job: Job) -> None:
