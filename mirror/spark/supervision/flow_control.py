@@ -83,8 +83,9 @@ class ClaimedRun:
 
     def end_job(self) -> None:
         """Have the tasks of the job end in order; the flow stays claimed. Does not wait for the target."""
-        self.client.want(job=self._job + 1)
-        self._control.request()
+        if self.client.wanted.job <= self._job:  # each renewal may have it called again, which requests another one
+            self.client.want(job=self._job + 1)
+            self._control.request()
 
     def sync(self) -> None:
         """Write what is wanted, and have posted what other processes have written. Raises KafkaError."""
@@ -119,7 +120,9 @@ class FlowControl:
         self._every_s: Final = (every_ms or POLL_INTERVAL_MS) / 1000
         self._unix_ms: Final = unix_ms or SystemClock().unix_ms
         self._requests: Final[queue.SimpleQueue[Callable[[], None] | None]] = queue.SimpleQueue()
-        self._entry: Final = threading.Lock()
+        self._entry: Final = threading.RLock()
+        self._renewal: Future[None] | None = None
+        """The renewal that was requested and has not begun."""
         self._is_closed = False
         self._run: ClaimedRun | None = None
         self._last_run = ""
@@ -166,8 +169,14 @@ class FlowControl:
         self._submit(lambda: self._wait(claims))
 
     def request(self) -> Future[None]:
-        """Renew the record of the last claim now. Fails with KafkaError."""
-        return self._submit(self._follow)
+        """Renew the record of the last claim now. Fails with KafkaError.
+
+        While the target does not answer, all requests wait for the same renewal.
+        """
+        with self._entry:
+            if self._renewal is None:
+                self._renewal = self._submit(self._renew)
+            return self._renewal
 
     def end(self) -> None:
         """Record that the last run has ended, as soon as the target answers. Does not wait."""
@@ -227,6 +236,11 @@ class FlowControl:
                 self._warned = line
                 self._warn(f"commands to this run cannot be followed: {line}")
                 _log.debug("the control record was not renewed", exc_info=error)
+
+    def _renew(self) -> None:
+        with self._entry:
+            self._renewal = None  # what is wanted from here on may come too late for this one
+        self._follow()
 
     def _follow(self) -> None:
         """Renew the record, and post what other processes have written into it. Raises KafkaError."""

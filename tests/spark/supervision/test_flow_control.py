@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -28,21 +28,26 @@ OPTIONS = {"bootstrap.servers": "b:1"}
 
 
 class Site:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, every_ms: int = 5) -> None:
         self.target = Cluster("b:1", folder).make()
         path = folder / "mirror.toml"
         path.write_text(CLUSTERS + flow("f"))
         self.now_ms = RunControlClient(cast("Any", Admin(OPTIONS)), "f", "x").wanted.since_ms
         self.posted: list[object] = []
+        self.on_post: Callable[[], object] = bool
         self.warned: list[str] = []
         self.control = FlowControl(
             load(path).flows["f"],
             OPTIONS,
-            self.posted.append,
+            self._post,
             self.warned.append,
-            every_ms=5,
+            every_ms=every_ms,
             unix_ms=lambda: self.now_ms,
         )
+
+    def _post(self, event: object) -> None:
+        self.posted.append(event)
+        self.on_post()
 
     def client(self, run: str = "") -> RunControlClient:
         return RunControlClient(cast("Any", Admin(OPTIONS)), "f", run)
@@ -205,6 +210,49 @@ def test_a_target_that_is_away_is_asked_again_and_another_error_is_said_once(
         eventually(lambda: len(tried) > 5, what="further attempts")
     site.posts(Resumed())
     assert site.warned == ["commands to this run cannot be followed: the group may not be read"]
+
+
+def test_a_run_that_is_stopped_at_each_renewal_requests_no_further_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`mirror run` stops whenever the record says so; its tasks may take minutes to end."""
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setattr(flow_control, "Admin", Admin)
+    site = Site(tmp_path, every_ms=60_000)
+    run = site.control.claim("run1")
+    run.begin_job(1)
+    site.on_post = run.end_job
+    site.client().stop()
+    run.sync()
+    for _ in range(5):
+        site.control.unclaimed()  # what was requested before is done first
+    assert (site.posted, site.found().job) == ([Held()] * 2, 2)
+    site.control.close()
+
+
+def test_requests_wait_for_one_renewal_while_the_target_does_not_answer(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = site.control.claim("run1")
+    asked, answered = threading.Event(), threading.Event()
+
+    def read(_: object) -> None:
+        asked.set()
+        assert answered.wait(30)
+        raise KafkaTimeout("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunControlClient, "read", read)
+        assert asked.wait(30)
+        requests = {id(site.control.request()): site.control.request() for _ in range(25)}
+        assert len(requests) == 1
+        answered.set()
+        for request in requests.values():
+            with pytest.raises(KafkaTimeout):
+                request.result(30)
+    run.want(version=3)
+    run.sync()
+    assert site.found().version == 3, "a later request is another renewal"
 
 
 def test_no_caller_hangs_once_the_control_has_ended(site: Site) -> None:
