@@ -37,6 +37,7 @@ from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.planning.flow_planner import FlowPlanner
+from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.planning.limits import why_not_followed
 from mirror.spark.status.lag_monitor import LagMonitor, measure_once
 from mirror.spark.supervision.states import Began, JobEnded, Lost
@@ -81,14 +82,15 @@ class FlowRun:
         findings: Findings,
         control: FlowControl,
         follows: bool,
+        initial: InitialPartitions | None = None,
         debug: bool = False,
     ) -> None:
         """``config`` and ``flow`` do not change: another configuration needs another run.
 
         ``findings`` are those of the flow's check. With ``control`` the run claims the flow; who has opened it stops
         the run on a command or once another run has taken over, and records its end. With ``follows`` it copies until
-        it is to stop, otherwise what there is when it plans. Tasks without a number (``options.parallelism`` 0) are as
-        many as Spark runs at once.
+        it is to stop, otherwise what there is when it plans. ``initial`` is what earlier starts of the flow have found.
+        Tasks without a number (``options.parallelism`` 0) are as many as Spark runs at once.
         """
         self.report: Final = report
         self._context: Final = context
@@ -98,6 +100,7 @@ class FlowRun:
         self._lines: Final = FlowLines(flow.name, consoles)
         self._telemetry: Final = telemetry
         self._follows: Final = follows
+        self._initial: Final = initial or InitialPartitions()
         self._debug: Final = debug
         self._reports: Final = options.ledger.parents[2]
         self._preparation: Final = FlowPreparation(config, flow, self._lines, findings)
@@ -174,6 +177,7 @@ class FlowRun:
             self._rounds.write_heartbeat()
         status.read()
         status.prepared(targets)
+        self._initial.on_start(flow, targets)
         self._rounds.report_to(status.report_groups, status.report_sync)
         if not self._follows:
             status.report_state("running")
@@ -198,7 +202,7 @@ class FlowRun:
             planner=FlowPlanner(
                 self._config,
                 flow,
-                targets,
+                self._initial,
                 SystemClock(),
                 parallelism=options.parallelism,
                 follows=self._follows,

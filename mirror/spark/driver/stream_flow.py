@@ -18,6 +18,7 @@ from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.ledger.results import FlowReport
+from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import FlowState, Lost, Refused
 from mirror.telemetry.metrics.record_results import record_state
@@ -87,6 +88,7 @@ class StreamFlow:
         self._refresh_ms = 0
         """How often it is checked again while it is refused."""
         self._has_begun = False
+        self._initial: Final = InitialPartitions()
         self._control: FlowControl | None = None
         self._writer: StatusWriter | None = None
         self._said: object = None
@@ -114,6 +116,7 @@ class StreamFlow:
             findings=findings,
             control=control,
             follows=True,
+            initial=self._initial,
             debug=options.debug,
         )
 

@@ -51,6 +51,11 @@ class TargetTopics:
     version: int = 1
     """Increases whenever more partitions can be copied; a plan of a lower version lacks them."""
 
+    @property
+    def topics(self) -> set[str]:
+        """The source topics that the preparation was about."""
+        return {*self.copyable, *self.obstacles}
+
     def following(self, previous: TargetTopics | None) -> TargetTopics:
         """Return a copy with the version that follows ``previous``."""
         if previous is None:

@@ -9,12 +9,13 @@ from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.planning.unknown_origin import deciding_registry
 
 if TYPE_CHECKING:
-    from mirror.client import Admin, TopicPartition
+    from mirror.client import Admin
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.relay.progress.open_transactions import OpenTransactions
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.status_table import StatusTable
+    from mirror.spark.planning.initial_partitions import InitialPartitions
     from mirror.timing import Clock
 
 _OFFSETS_TIMEOUT_MS: Final = 10_000
@@ -28,7 +29,7 @@ class FlowPlanner:
         self,
         config: MirrorConfig,
         flow: FlowConfig,
-        targets: TargetTopics,
+        initial: InitialPartitions,
         clock: Clock,
         *,
         parallelism: int,
@@ -37,7 +38,7 @@ class FlowPlanner:
     ) -> None:
         """``status`` is what the flow's runs have reported, and is kept up to date.
 
-        ``targets`` is the preparation that the run begins with: what appears later is copied from its first record.
+        With ``follows``, what is not among the ``initial`` partitions is copied from its first record.
 
         ``parallelism`` is the largest number of tasks. With ``follows`` ranges have no end.
         """
@@ -46,13 +47,9 @@ class FlowPlanner:
         self._parallelism: Final = parallelism
         self._follows: Final = follows
         self._status: Final = status
-        self._initial: Final = targets
+        self.is_initial: Final = initial.has
         self._withheld: OpenTransactions | None = None
         self._registry = deciding_registry(config, flow)
-
-    def is_initial(self, tp: TopicPartition) -> bool:
-        """Whether the source had ``tp`` when the run began, copyable or not."""
-        return self._initial.covers(tp.topic, tp.partition)
 
     def plan(self, source: Admin, target: Admin, targets: TargetTopics, number: int) -> Plan:
         """Make the plan ``number`` with what is prepared on the target now.

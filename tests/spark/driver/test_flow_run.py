@@ -27,7 +27,9 @@ from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.ledger.attempts import Attempt, CopiedTask
 from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.results import FlowReport, exit_status
+from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.status import lag_monitor, status_reader, target_progress
@@ -81,6 +83,7 @@ class Run(FlowHarness):
         *lines: str,
         topics: str = "orders.*",
         follows: bool = True,
+        initial: InitialPartitions | None = None,
     ) -> None:
         super().__init__(folder, topics)
         self.config.write_text(configuration(topics) + "\n".join(lines))
@@ -110,6 +113,7 @@ class Run(FlowHarness):
             findings=Findings(),
             control=self.flow_control,
             follows=follows,
+            initial=initial,
         )
         self.event: Event | None = None
         self.error: BaseException | None = None
@@ -301,6 +305,18 @@ def test_a_job_is_cancelled_if_the_run_cannot_wait_for_it(tmp_path: Path, monkey
     run = Run(tmp_path, monkeypatch)
     run.ended()
     assert (str(run.error), run.jobs[0].cancelled) == ("a bug", True)
+
+
+def test_what_has_appeared_between_two_starts_of_a_flow_is_copied_from_its_first_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    initial = InitialPartitions()
+    run = Run(tmp_path, monkeypatch, 'start = "latest"', initial=initial)
+    initial.on_start(run.stream._flow, TargetTopics(copyable={"orders": 1}))
+    job = run.begin()
+    assert {one.partition: one.start for task in job.tasks for one in task.ranges} == {0: 10, 1: 0}
+    job.end()
+    run.ended()
 
 
 # --- a scheduled run

@@ -290,6 +290,7 @@ def test_an_opening_that_was_given_up_does_not_replace_what_is_shown(
     assert site.reports[0] is shown.report
     assert site.flow().ledger is shown.ledger
     assert late.report is not shown.report
+    assert late._initial is shown._initial, "what has appeared since the first start is new to each"
 
 
 class SilentControl:

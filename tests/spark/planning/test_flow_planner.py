@@ -16,6 +16,7 @@ from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.partition_health import PartitionHealth
 from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.planning.flow_planner import FlowPlanner
+from mirror.spark.planning.initial_partitions import InitialPartitions
 from tests.spark.fakes import FOLDER, Admin, Cluster
 from tests.spark.flow_harness import configuration
 
@@ -37,8 +38,10 @@ class Run:
         config.write_text(configuration("orders") + more)
         self.ledger = Ledger.open(folder, "f", "run-1")
         loaded, flow = FlowOptions(config, "f", self.ledger.path).load()
+        initial = InitialPartitions()
+        initial.on_start(flow, BOTH)
         self.planner = FlowPlanner(
-            loaded, flow, BOTH, SystemClock(), parallelism=2, follows=follows, status=self.status
+            loaded, flow, initial, SystemClock(), parallelism=2, follows=follows, status=self.status
         )
         self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{one}:1"})) for one in "ab")
 
@@ -61,11 +64,6 @@ def test_ranges_without_an_end_are_planned_of_all_that_is_prepared(tmp_path: Pat
     assert ends(plan) == {(0, OPEN_END)}
     assert [(one.partition, one.outcome, one.error) for one in plan.results_without_task] == [(1, Outcome.FAILED, "no")]
     assert ends(run.plan(1)) == {(0, OPEN_END), (1, OPEN_END)}
-
-
-def test_only_what_was_there_when_the_run_began_is_initial(tmp_path: Path) -> None:
-    planner = Run(tmp_path).planner
-    assert [planner.is_initial(TopicPartition("orders", number)) for number in range(3)] == [True, True, False]
 
 
 def test_ranges_of_a_scheduled_run_end_where_the_source_ends_and_limits_shorten_them(tmp_path: Path) -> None:
