@@ -6,7 +6,7 @@ last one of each partition), repeated, or read in another order than they were m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +24,6 @@ NO_TASK: Final = 2**31 - 1
 """The task of what the driver reports of a partition: why it cannot be given to one, or what one has returned."""
 MOST_SETTLED: Final = 1_000
 """Of so many partitions that it has settled a task keeps its report: the driver has read the earlier ones long ago."""
-_MOST_FORGOTTEN: Final = 10_000
 _MAX_COPIES: Final = 4
 """So many copies of a partition may report at the same time: an owner, and attempts that do not know their end yet."""
 
@@ -120,8 +119,6 @@ class ReportedCounts:
     def __init__(self, run: str) -> None:
         self._run: Final = run
         self._last: dict[TopicPartition, dict[CopyId, PartitionReport]] = {}
-        self._forgotten: Final = dict[TopicPartition, CopyId]()
-        """The last copy of each partition that was forgotten: a report of it may come once more, and was counted."""
 
     def latest(self, target: TopicPartition) -> PartitionReport | None:
         """Return the last report of the latest copy of ``target``; None if nothing was counted."""
@@ -134,8 +131,6 @@ class ReportedCounts:
         Reports of other runs add nothing, and neither do those of copies before the last :data:`_MAX_COPIES` ones, nor
         those of tasks that have copied nothing of a partition that they settle: these do not know its source.
         """
-        if report.target in self._forgotten and report.copy_id <= self._forgotten[report.target]:
-            return None
         if report.run != self._run or not report.result.topic:
             return None
         copies = self._last.setdefault(report.target, {})
@@ -152,14 +147,6 @@ class ReportedCounts:
         latest = copies[max(copies)].result
         counts = {name: getattr(added, name) for name in _COUNTS}
         return added if latest is report.result else replace(latest, start=latest.end, **counts)
-
-    def keep(self, targets: Collection[TopicPartition]) -> None:
-        """Forget the reports of all partitions but these: the others have no task any more."""
-        gone = {target: max(copies) for target, copies in self._last.items() if copies and target not in targets}
-        self._forgotten.update(gone)
-        for target in list(self._forgotten)[:-_MOST_FORGOTTEN]:
-            del self._forgotten[target]
-        self._last = {target: copies for target, copies in self._last.items() if target in targets}
 
 
 _COUNTS: Final = (

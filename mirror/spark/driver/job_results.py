@@ -145,8 +145,6 @@ class JobResults:
             ended, attempts = self._plan, self._attempts([*self._plan.ranges, *ranges])
             if number is not None:
                 self._plan = replace(ended, epoch=number, tasks=[ranges], took_ms=None)
-                targets = {target_of(one) for one in (*ended.ranges, *ranges)}
-                self._counts.keep(targets)
                 without_task = ((one.topic, one.partition) for one in ended.results_without_task)
                 self._totals.keep({(one.topic, one.partition) for one in ranges} | set(without_task))
             self._before = self._totals.by_partition()

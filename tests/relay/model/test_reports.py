@@ -173,16 +173,3 @@ def test_a_task_keeps_the_last_report_of_what_it_has_and_of_what_it_has_settled_
     assert [(one.target.partition, one.state) for one in last.all()] == [(1, SETTLED), (2, SETTLED), (3, COPYING)]
     last.take(replace(made[1], sequence=3))
     assert [(one.target.partition, one.state) for one in last.all()] == [(2, SETTLED), (3, COPYING), (1, COPYING)]
-
-
-def test_reports_of_a_forgotten_copy_add_nothing_and_those_of_a_later_one_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts, once = ReportedCounts("r"), report(1, replace(NOTHING, records=5), taken=3)
-    assert counts.take(once) is not None
-    counts.keep([])
-    counts.keep([])
-    assert counts.take(replace(once, sequence=2)) is None
-    assert counts.take(replace(once, taken=4)) is not None
-    monkeypatch.setattr(reports, "_MOST_FORGOTTEN", 1)
-    counts.take(replace(once, target=TopicPartition("a.t", 1)))
-    counts.keep([])
-    assert len(counts._forgotten) == 1
