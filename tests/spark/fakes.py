@@ -468,6 +468,17 @@ class Admin:
             kept = state["groups"].setdefault(group, {})
             kept.update({str(tp): (each.offset, each.leader_epoch, each.metadata) for tp, each in offsets.items()})
 
+    def delete_group_offsets(
+        self,
+        group: str,
+        tps: Iterable[TopicPartition],
+        *,
+        partial: bool = False,  # noqa: ARG002  (the real one's face)
+    ) -> Outcomes[TopicPartition, None]:
+        with self.cluster.change() as state:
+            found = [tp for tp in tps if state["groups"].get(group, {}).pop(str(tp), None) is not None]
+        return Outcomes(dict.fromkeys(found), {})
+
 
 def _checked(name: str) -> str:
     """As Admin checks its arguments, before anything is sent."""

@@ -149,7 +149,8 @@ class _Release:
     """The task that it goes to; None: it does not move."""
     announced_ms: int | None = None
     free: bool = False
-    """Whether it is settled, or overdue."""
+    """Whether it is settled, or is not waited for any more."""
+    settled: bool = False
 
 
 class AssignmentTable:
@@ -165,6 +166,7 @@ class AssignmentTable:
         self._run: Final = run
         self._job: Final = job
         self._rows_version: Final = version
+        self._in_rows: Final = frozenset(target_of(range_) for row in rows for range_ in row)
         self._owned: Final = dict[TopicPartition, Entry]()
         self._released: Final = dict[TopicPartition, _Release]()
         self._homes: Final = dict[TopicPartition, int]()
@@ -172,11 +174,6 @@ class AssignmentTable:
         for task, row in enumerate(rows):
             for range_ in row:
                 self._owned[target_of(range_)] = Entry(run, job, version, task, range_)
-
-    def owner(self, target: TopicPartition) -> int | None:
-        """Return the task that copies ``target``; None if it is released or unknown."""
-        entry = self._owned.get(target)
-        return None if entry is None else entry.owner
 
     def ranges(self) -> list[Range]:
         """Return the ranges that have an owner."""
@@ -194,6 +191,19 @@ class AssignmentTable:
     def settling(self, known: Collection[TopicPartition]) -> set[TopicPartition]:
         """Return those of the ``known`` target partitions that are released, and may not be taken yet."""
         return {target for target, release in self._released.items() if not release.free} & set(known)
+
+    def away(self) -> dict[TopicPartition, int]:
+        """Return the own task of each partition that another one copies, or has copied until it is home again."""
+        moving = {target: release.home for target, release in self._released.items() if release.home is not None}
+        return self._homes | moving
+
+    def settled(self) -> set[TopicPartition]:
+        """Return those that are released and settled, and do not move: without an entry, no task takes them either.
+
+        What is in a row needs its entry: the next attempt of the task would take it.
+        """
+        ended = {target for target, release in self._released.items() if release.settled and release.home is None}
+        return ended - self._in_rows
 
     # --- changes
 
@@ -215,8 +225,9 @@ class AssignmentTable:
         entries = list[Entry]()
         for range_ in sorted(ranges, key=lambda each: (each.target_topic, each.partition)):
             target = target_of(range_)
-            release = self._released.pop(target, None)
-            home = None if release is None else release.home
+            release, home = self._released.pop(target, None), self._homes.pop(target, None)
+            if release is not None:
+                home = release.home
             task = min(load, key=lambda each: (each != home, load[each], each))
             load[task] += 1
             if home is not None and task != home:
@@ -238,7 +249,7 @@ class AssignmentTable:
         return entries
 
     def forget(self, targets: Iterable[TopicPartition]) -> None:
-        """Keep nothing of ``targets`` that were released: there is no such partition any more."""
+        """Keep nothing of ``targets`` that were released, and have no entry any more."""
         for target in targets:
             self._released.pop(target, None)
 
@@ -281,17 +292,20 @@ class AssignmentTable:
         self.version += 1
         return self.version
 
-    def on_announced(self, version: int, now: int) -> None:
-        """Begin to wait for what was released up to ``version``: tasks can know of it from now on."""
-        for release in self._released.values():
-            if release.announced_ms is None and release.entry.version <= version:
+    def on_announced(self, version: int, now: int, refused: Collection[TopicPartition] = ()) -> None:
+        """Begin to wait for what was released up to ``version``: tasks can know of it from now on.
+
+        They cannot of what the target has ``refused``: another version is announced once that is committed.
+        """
+        for target, release in self._released.items():
+            if release.announced_ms is None and release.entry.version <= version and target not in refused:
                 release.announced_ms = now
 
     def on_settled(self, target: TopicPartition, version: int) -> None:
         """A task of this job has settled ``version`` of ``target``. Another version than that awaited is ignored."""
         release = self._released.get(target)
         if release is not None and release.entry.version == version:
-            release.free = True
+            release.free = release.settled = True
 
     def expire(self, now: int, settle_within_ms: int) -> set[TopicPartition]:
         """Free what was not settled within ``settle_within_ms`` after its release was announced, and return it."""

@@ -6,7 +6,7 @@ record is stored: as a committed offset of the control group, for the target par
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
@@ -39,20 +39,23 @@ def requests_of(entries: Iterable[Entry]) -> Iterator[dict[TopicPartition, Offse
 
 
 def outdated(
-    offsets: Mapping[TopicPartition, OffsetAndMetadata], flow: str, run: str, job: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    flow: str,
+    run: str,
+    job: int,
+    settled: Collection[TopicPartition] = (),
 ) -> list[TopicPartition]:
-    """Return the target partitions whose offsets in the flow's control group are not of ``job`` of ``run``.
+    """Return the target partitions whose offsets in the flow's control group are not of ``job`` of ``run``, or settled.
 
-    The run that has claimed the flow deletes them before it commits entries of its own: they count for nothing, and
-    every read would return them. None if the control record, which was read with them, is another run's: they may be
-    of that run.
+    The run that has claimed the flow deletes them: they count for nothing, and every read would return them. None if
+    the control record, which was read with them, is another run's: they may be of that run.
     """
     valid = entries_of(offsets, flow, run, job)
     _, control = control_partition(flow)
     record = from_offset(offsets.get(control))
     if record is None or record.run != run:
         return []
-    return [target for target in offsets if target != control and target not in valid]
+    return [target for target in offsets if target != control and (target not in valid or target in settled)]
 
 
 def _entry(flow: str, target: TopicPartition, committed: OffsetAndMetadata, run: str, job: int) -> Entry | None:

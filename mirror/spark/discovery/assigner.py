@@ -69,11 +69,13 @@ class Assigner:
         *,
         settle_within_ms: int,
         warn: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         """``rows`` are the ranges that each task begins with.
 
         A partition that was released and is not settled ``settle_within_ms`` later is given to another task anyway: its
-        report may be lost. At least once, this may repeat records; ``warn`` gets a line then.
+        report may be lost. At least once, this may repeat records; ``warn`` gets a line then. ``report`` gets one once
+        all tasks have back what others have copied for them.
         """
         self._flow: Final = flow
         self._job: Final = job
@@ -83,11 +85,18 @@ class Assigner:
         self._clock: Final = clock
         self._settle_within_ms: Final = settle_within_ms
         self._warn: Final = warn
+        self._report: Final = report
         self._lock: Final = threading.Lock()
         """For the table and the watch, which two threads change: held for no call that waits."""
         self._table: Final = AssignmentTable(run.run, job, rows)
         self._watch: Final = TaskWatch(run.run, job, len(rows), clock.now())
         self._live = set(range(len(rows)))
+        self._is_away = False
+        """Whether a task copies partitions of another one that was lost."""
+        self._attempts: Final = dict[int, int]()
+        """The newest attempt of each task that has reported."""
+        self._has_begun_again = False
+        """Whether a task has, since the entries were renewed."""
         self._uncommitted: dict[TopicPartition, Entry] = {}
         self._is_announced = True
         self._announced_ms = clock.now() - _ANNOUNCE_EVERY_MS
@@ -100,12 +109,17 @@ class Assigner:
         with self._lock:
             return self._table.ranges()
 
-    def on_status(self, tasks: Iterable[TaskState], reports: Iterable[PartitionReport]) -> None:
+    def on_status(self, tasks: Sequence[TaskState], reports: Iterable[PartitionReport]) -> None:
         """Take what tasks have reported into account."""
+        own = self._run.run, self._job
         with self._lock:
             self._watch.see(tasks, self._clock.now())
+            for state in tasks:
+                if (state.run, state.job) == own and state.attempt > self._attempts.get(state.task, 0):
+                    self._attempts[state.task] = state.attempt
+                    self._has_begun_again = True
             for report in reports:
-                if report.state == SETTLED and (report.run, report.job) == (self._run.run, self._job):
+                if report.state == SETTLED and (report.run, report.job) == own:
                     self._table.on_settled(report.target, report.version)
 
     # --- for the thread that assigns
@@ -143,19 +157,23 @@ class Assigner:
         """
         now = self._clock.now()
         with self._lock:
-            before, self._live = self._live, self._watch.live(now)
+            self._live = self._watch.live(now)
             overdue = self._table.expire(now, self._settle_within_ms)
             displaced = self._table.displace(self._live)
             entries = [*displaced, *self._table.take_home(self._live)]
             if now - self._moved_ms >= _MOVE_EVERY_MS and (moved := self._table.move_home(self._live, _MOST_MOVED)):
                 self._moved_ms = now
                 entries += moved
-        if displaced:
-            lost = ", ".join(map(str, sorted(before - self._live)))
+            away = self._table.away()
+        if of_tasks := [away[entry.target] for entry in displaced if entry.target in away]:
+            lost = ", ".join(map(str, sorted(set(of_tasks))))
             self._warn(
-                f"{len(displaced)} partitions are copied by other tasks until theirs report again: {lost}; a process or"
+                f"{len(of_tasks)} partitions are copied by other tasks until theirs report again: {lost}; a process or"
                 " host may have died, and Spark has no free slot to begin the task again"
             )
+        if self._is_away and not away:
+            self._report("each task copies its own partitions again")
+        self._is_away = bool(away)
         if overdue:
             self._warn(
                 f"{len(overdue)} partitions, such as {min(overdue)}, were taken from a task that has not answered:"
@@ -164,18 +182,28 @@ class Assigner:
         self._commit(entries)
 
     def renew(self, renew_ms: int) -> None:
-        """Commit all entries again, if the last time was ``renew_ms`` ago: the target forgets old offsets."""
-        if self._clock.now() - self._renewed_ms >= renew_ms:
+        """Commit all entries again, if the last time was ``renew_ms`` ago, or a task has begun again since.
+
+        The target forgets old offsets, and with a deleted topic all offsets of it; a task that begins has only these.
+        """
+        with self._lock:
+            if self._clock.now() - self._renewed_ms < renew_ms and not self._has_begun_again:
+                return
+            self._has_begun_again = False
             self._renewed_ms = self._clock.now()
-            with self._lock:
-                entries = self._table.entries()
-            self._commit(entries)
+            entries = self._table.entries()
+        self._commit(entries)
 
     def delete_outdated(self) -> None:
-        """Delete the entries of earlier jobs, which every read would return."""
+        """Delete entries that every read would return: those of earlier jobs, and of what was released and settled."""
+        with self._lock:
+            settled = self._table.settled() - self._uncommitted.keys()
         offsets = self._target.group_offsets(self._group)
-        if old := outdated(offsets, self._flow, self._run.run, self._job):
-            self._target.delete_group_offsets(self._group, old, partial=True)
+        deleted = settled - offsets.keys()  # with its topic
+        if old := outdated(offsets, self._flow, self._run.run, self._job, settled):
+            deleted |= settled & self._target.delete_group_offsets(self._group, old, partial=True).keys()
+        with self._lock:
+            self._table.forget(deleted)
 
     def _commit(self, entries: Iterable[Entry]) -> dict[TopicPartition, KafkaError]:
         self._uncommitted.update((entry.target, entry) for entry in entries)
@@ -211,4 +239,4 @@ class Assigner:
         self._run.announce_assignments(version)
         self._is_announced = True
         with self._lock:
-            self._table.on_announced(version, self._clock.now())
+            self._table.on_announced(version, self._clock.now(), self._uncommitted)

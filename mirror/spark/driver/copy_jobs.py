@@ -138,7 +138,8 @@ class FollowedJob:
             parts.target,
             self._clock,
             settle_within_ms=self._settle_within_ms,
-            warn=parts.lines.warn_once,
+            warn=parts.lines.warn,
+            report=parts.progress.on_news,
         )
         self._additions = JobAdditions(
             parts.flow,
@@ -250,6 +251,8 @@ class FollowedJob:
             self._planned_for = targets
             self._job_results.on_planned(plan)
             self._warn_of_failures(plan)
+        with contextlib.suppress(KafkaError):
+            self._assigner.delete_outdated()
 
     def _warn_of_failures(self, plan: Plan) -> None:
         failed = [result for result in plan.results_without_task if result.outcome is Outcome.FAILED]

@@ -137,14 +137,41 @@ def test_a_released_partition_is_taken_once_it_is_settled() -> None:
     table = AssignmentTable("run", 1, [[R0], []])
     assert table.release([T0, T1]) == [entry(1, RELEASED, previous=0)]
     assert table.release([T0]) == []
-    assert table.owner(T0) is None
     table.on_settled(T0, 0)
     assert (table.lacking([T0]), table.settling([T0, T1])) == (set(), {T0})
     table.on_settled(T0, 1)
     assert (table.lacking([T0]), table.settling([T0, T1])) == ({T0}, set())
     assert table.take([R0], {1}) == [entry(2, 1)]
     assert table.lacking([T0]) == set()
-    assert table.owner(T0) == 1
+
+
+def test_a_partition_that_comes_home_since_its_task_is_lost_stays_there() -> None:
+    table = AssignmentTable("run", 1, [[R0], [], []])
+    assert owners(table.displace({1, 2})) == [(0, 1)]
+    assert table.away() == {T0: 0}
+    assert owners(table.displace({0, 2})) == [(0, 0)], "its own task lives again"
+    assert (table.away(), table.move_home({0, 2}, 9)) == ({}, [])
+
+
+def test_a_partition_that_is_lost_twice_goes_home() -> None:
+    table = AssignmentTable("run", 1, [[R0], [], []])
+    table.displace({1, 2})
+    assert owners(table.displace({2})) == [(0, 2)]
+    assert table.away() == {T0: 0}
+    assert owners(table.move_home({0, 2}, 9)) == [(0, RELEASED)]
+    assert table.away() == {T0: 0}, "it is on its way"
+
+
+def test_only_what_is_settled_stays_where_it_is_and_is_in_no_row_needs_no_entry() -> None:
+    table = AssignmentTable("run", 1, [[R0], []])
+    table.take([R1, R2], {0, 1})
+    table.release([T0, T1, T2])
+    assert table.settled() == set()
+    table.displace({1})
+    assert table.settled() == set(), "a lost task may live, and has to read that it has lost the partition"
+    for target in (T0, T1, T2):
+        table.on_settled(target, table.version)
+    assert table.settled() == {T1, T2}
 
 
 def test_a_release_is_overdue_from_its_announcement_on() -> None:

@@ -299,6 +299,15 @@ class AssignmentsModel(RuleBasedStateMachine):
     def move_home(self) -> None:
         self.uncommitted += self.table.move_home(self.live, 1)
 
+    @rule()
+    def delete_settled(self) -> None:
+        """Delete the entries of what is settled. No task has a reading of before, when it was not."""
+        settled = self.table.settled() - {each.target for each in self.uncommitted}
+        for target in settled:
+            del self.offsets[target]
+            self.earlier.clear()
+        self.table.forget(settled)
+
     @rule(tp=_targets)
     def release(self, tp: TopicPartition) -> None:
         entries = self.table.release([tp])
@@ -428,7 +437,8 @@ class AssignmentsModel(RuleBasedStateMachine):
             self.each_partition_has_one_owner()
         for target in RANGES:
             holders = [each.task for each in self.attempts.values() if each.holds(target)]
-            owner = self.table.owner(target)
+            entry = self.table._owned.get(target)
+            owner = None if entry is None else entry.owner
             assert holders == ([] if owner is None else [owner]), f"{target} is of task {owner}"
             assert (owner is None) == (target in self.table.lacking([target])), f"{target} is released for ever"
         assert self.table.move_home(range(TASKS), PARTITIONS) == [], "what has moved goes back"

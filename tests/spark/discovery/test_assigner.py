@@ -63,6 +63,7 @@ class Job:
         self.run = claimed_run(RUN, self.target)
         self.control = self.run.client
         self.warned: list[str] = []
+        self.reported: list[str] = []
         self.clock = Clock()
         rows = [[range_of("x")], [range_of("y"), range_of("z")]]
         self.assigner = Assigner(
@@ -74,6 +75,7 @@ class Job:
             self.clock,
             settle_within_ms=SETTLE_MS,
             warn=self.warned.append,
+            report=self.reported.append,
         )
 
     def record(self) -> RunControl:
@@ -103,7 +105,7 @@ class Job:
         )
         self.assigner.on_status([], [report])
 
-    def report(self, *tasks: int) -> None:
+    def report(self, *tasks: int, attempt: int = 0) -> None:
         """Tasks report of themselves, each 3 s after the one before."""
         for task in tasks:
             self.clock.ms += 3_000
@@ -111,7 +113,7 @@ class Job:
                 run=RUN,
                 job=JOB,
                 task=task,
-                attempt=0,
+                attempt=attempt,
                 host="h",
                 pid=1,
                 since_ms=0,
@@ -216,6 +218,72 @@ def test_the_partitions_of_a_lost_task_are_given_to_the_others_and_back_once_it_
     job.settle("z", moving["a.z"].version)
     job.assigner.update()
     assert (job.entries()["a.z"].owner, len(job.warned)) == (1, 1)
+    assert job.reported == ["each task copies its own partitions again"]
+    job.assigner.update()
+    job.report(*[0] * 25)
+    job.assigner.update()
+    assert (len(job.warned), len(job.reported)) == (2, 1), "it is lost once more"
+
+
+def test_all_entries_are_renewed_once_a_task_has_begun_again(job: Job) -> None:
+    """With a deleted topic, brokers delete the entries of its partitions, of which an attempt knows nothing else."""
+    group = control_partition("f")[0]
+    job.assigner.take([range_of("new")])
+    job.report(0, 1)
+    with job.cluster.change() as state:
+        state["groups"][group].pop("a.new-0")
+    before = job.record().version
+    job.assigner.renew(3_600_000)
+    assert "a.new" not in job.entries()
+    job.report(1, attempt=1)
+    job.assigner.renew(3_600_000)
+    assert "a.new" in job.entries()
+    assert job.record().version > before, "the attempt may have read what was left"
+    with job.cluster.change() as state:
+        state["groups"][group].pop("a.new-0")
+    job.report(1, 1, attempt=1)
+    job.report(1)
+    job.assigner.renew(3_600_000)
+    assert "a.new" not in job.entries(), "no attempt is new"
+
+
+def test_the_entry_of_what_was_released_and_settled_is_deleted_unless_it_is_in_a_row(job: Job) -> None:
+    job.assigner.take([range_of("new"), range_of("other")])
+    job.assigner.release(targets("x", "new", "other"))
+    versions = {topic: job.entries()[f"a.{topic}"].version for topic in ("x", "new", "other")}
+    for topic in ("x", "new"):
+        job.settle(topic, versions[topic])
+    job.assigner.delete_outdated()
+    assert set(job.entries()) == {"a.x", "a.other"}
+    assert job.assigner.lacking(targets("x", "new", "other")) == set(targets("x", "new"))
+    job.assigner.renew(0)
+    assert set(job.entries()) == {"a.x", "a.other"}
+    assert set(job.assigner._table._released) == set(targets("x", "other"))
+    job.assigner.take([range_of("new")])
+    assert job.entries()["a.new"].version > versions["new"]
+
+
+def test_nothing_is_kept_of_a_settled_partition_whose_entry_went_with_its_topic(job: Job) -> None:
+    job.assigner.take([range_of("new")])
+    job.assigner.release(targets("new"))
+    job.settle("new", job.entries()["a.new"].version)
+    with job.cluster.change() as state:
+        state["groups"][control_partition("f")[0]].pop("a.new-0")
+    job.assigner.delete_outdated()
+    assert job.assigner._table._released == {}
+
+
+def test_a_release_that_the_target_refuses_is_not_overdue_before_tasks_can_read_it(job: Job) -> None:
+    job.cluster.set_moods({"uncommittable": '["a.x"]'})
+    job.assigner.release(targets("x", "y"))
+    job.clock.ms += SETTLE_MS
+    job.assigner.update()
+    assert job.assigner.settling(targets("x", "y")) == set(targets("x"))
+    job.cluster.set_moods({})
+    job.assigner.update()
+    job.clock.ms += SETTLE_MS
+    job.assigner.update()
+    assert job.assigner.settling(targets("x", "y")) == set()
 
 
 def test_nothing_is_kept_of_a_released_topic_that_does_not_exist_any_more(
@@ -237,7 +305,7 @@ def test_nothing_is_kept_of_a_released_topic_that_does_not_exist_any_more(
 
 def test_a_run_that_was_replaced_deletes_nothing(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     group = control_partition("f")[0]
-    monkeypatch.setattr(Admin, "delete_group_offsets", lambda *_, **__: pytest.fail("deleted"), raising=False)
+    monkeypatch.setattr(Admin, "delete_group_offsets", lambda *_, **__: pytest.fail("deleted"))
     successor = RunControlClient(job.target, "f", "run-2")
     successor.claim()
     entry = Entry("run-2", 1, 3, 0, range_of("new"))
@@ -270,22 +338,15 @@ def test_what_could_not_be_announced_is_announced_later(job: Job, monkeypatch: p
     assert job.record().version == before
 
 
-def test_entries_are_renewed_before_the_target_forgets_them_and_those_of_earlier_jobs_deleted(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entries_are_renewed_before_the_target_forgets_them_and_those_of_earlier_jobs_deleted(job: Job) -> None:
     group = control_partition("f")[0]
     old = Entry("run-0", 1, 3, 0, range_of("old"))
     job.target.commit_group_offsets(group, {old.target: old.to_offset()})
-    deleted = list[TopicPartition]()
-
-    def delete(_: Admin, name: str, tps: list[TopicPartition], *, partial: bool) -> None:
-        assert (name, partial) == (group, True)
-        deleted.extend(tps)
-
-    monkeypatch.setattr(Admin, "delete_group_offsets", delete, raising=False)
     job.assigner.take([range_of("new")])
     job.assigner.delete_outdated()
-    assert deleted == targets("old")
+    offsets = job.target.group_offsets(group)
+    assert old.target not in offsets
+    assert "a.new" in job.entries()
     with job.cluster.change() as state:
         state["groups"][group].pop("a.new-0")
     before = job.record().version

@@ -50,7 +50,9 @@ class Stream:
         self.targets = prepare_topics(self.flow, self.source, self.target, owned=self.owned).targets
         rows = [[range_of("orders", number)] for number in range(2)]
         clock, ignore = Clock(), list[str]().append
-        self.assigner = Assigner("f", 1, rows, run, self.target, clock, settle_within_ms=60_000, warn=ignore)
+        self.assigner = Assigner(
+            "f", 1, rows, run, self.target, clock, settle_within_ms=60_000, warn=ignore, report=ignore
+        )
         self.lines: list[str] = []
         self.begin()
 
