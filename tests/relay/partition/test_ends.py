@@ -12,7 +12,7 @@ from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.partition.states import ENDED, CopyState
 from mirror.relay.progress.target_log import TargetMark
 from tests.relay.copy_harness import CopyHarness, made, progress_at
-from tests.relay.hand_context import TIMES, TOPIC_ID
+from tests.relay.hand_context import TIMES
 
 MARKED = replace(progress_at(2), target=TargetMark(topic_id="", end=2, leader_epoch=4))
 
@@ -150,43 +150,10 @@ def test_unfinished_copy_that_was_to_be_retried_reports_its_error() -> None:
     assert "unknown producer id" in str(run.ended_with(Outcome.UNFINISHED).error)
 
 
-def test_opening_copy_with_nothing_planned_is_complete_at_the_end() -> None:
-    """This holds even if the target does not answer: a stream that is stopped then has nothing left to copy."""
-    run = CopyHarness(OPEN_END)
-    assert (run.copy.state, run.copy.range.source_end) == (CopyState.OPENING, run.copy.range.start)
-    run.advance(300)
-    _wind_up(run, immediately=True)
-    assert run.ended_with(Outcome.COMPLETE).stuck_since_ms is None
-
-
-def test_opening_copy_that_was_stuck_before_is_unfinished_at_the_end() -> None:
-    """It is not known yet whether what was stuck has been committed since."""
-    run = CopyHarness(OPEN_END, stuck_since_ms=1)
-    _wind_up(run, immediately=True)
-    run.ended_with(Outcome.UNFINISHED)
-
-
-@pytest.mark.parametrize("stuck_since_ms", [None, 1])
-def test_copy_whose_plan_was_copied_meanwhile_is_complete_without_the_target_s_leader(
-    stuck_since_ms: int | None,
-) -> None:
-    """Another attempt may have committed since the plan was made."""
-    run = CopyHarness(OPEN_END, source_end=2, stuck_since_ms=stuck_since_ms).found(progress_at(3))
+def test_copy_without_an_end_is_unfinished_without_the_target_s_leader() -> None:
+    """Whether anything is to be copied is known only once it reads: its plan may be of days ago."""
+    run = CopyHarness(OPEN_END, source_end=2).found(progress_at(2))
     assert run.copy.state is CopyState.RESOLVING_PROGRESS
-    _wind_up(run)
-    _wind_up(run, immediately=True)
-    result = run.ended_with(Outcome.COMPLETE)
-    assert (result.error, result.end, result.stuck_since_ms) == (None, 3, None)
-
-
-@pytest.mark.parametrize(
-    ("start", "source_end", "topic_id"), [(2, 0, TOPIC_ID), (0, 3, TOPIC_ID), (0, 2, "of the topic before")]
-)
-def test_copy_whose_plan_is_not_known_to_be_copied_is_unfinished_without_the_target_s_leader(
-    start: int, source_end: int, topic_id: str
-) -> None:
-    """A source without a leader is planned with its end at 0; a topic made again has offsets of its own."""
-    run = CopyHarness(OPEN_END, start=start, source_end=source_end).found(progress_at(2, topic_id=topic_id))
     _wind_up(run, immediately=True)
     assert run.ended_with(Outcome.UNFINISHED).end == 2
 

@@ -54,20 +54,14 @@ class Opening:
         parts: CopyParts,
         writer: TargetWriter,
         now: int,
-        *,
-        after_failure: bool,
         planned: Progress | None = None,
     ) -> None:
-        """``after_failure``: an attempt before this one has expired or failed.
-
-        ``planned``: what :func:`planned_progress` returns, for the first attempt.
-        """
+        """``planned``: what :func:`planned_progress` returns, for the first attempt."""
         self.state = CopyState.OPENING
         """OPENING, then RESOLVING_PROGRESS."""
         self.began_ms = now
         self._parts: Final = parts
         self._writer: Final = writer
-        self._after_failure: Final = after_failure
         self._planned: Final = planned
         self._found: Progress | None = None
         self._shrunk_to: int | None = None
@@ -181,11 +175,7 @@ class Opening:
         if future is None:
             return None
         if isinstance(error := future.exception(), KafkaTimeout):
-            if not self.nothing_was_due:
-                raise self._expired(DeliveryPhase.METADATA, error, now)
-            self.began_ms = now
-            self._resolve(now)  # nothing is to be copied: a leader that is away delays nothing
-            return None
+            raise self._expired(DeliveryPhase.METADATA, error, now)
         start: StartPosition = result_of(future)
         parts.target_check.begin(start, self._shrunk_to)
         if start.progress is not None and start.loss is not None:
@@ -226,15 +216,3 @@ class Opening:
 
     def _expired(self, phase: DeliveryPhase, error: KafkaTimeout, now: int) -> DeliveryTimeout:
         return expiry_error(self._parts.copy.target, phase, error, age_ms=now - self.began_ms)
-
-    @property
-    def nothing_was_due(self) -> bool:
-        """Whether it has only begun to follow, and the plan had nothing to copy, or all of it is committed already."""
-        copied, found = self._parts.copy.range, self._found
-        if not copied.open_ended or self._after_failure:
-            return False
-        if self.state is CopyState.RESOLVING_PROGRESS and found is not None:
-            # Another copy may have gone on after the plan was made. What was stuck is below the planned end.
-            of_same_topic = not self._parts.recorder.is_of_recreated_topic(found)
-            return of_same_topic and copied.start <= copied.source_end <= found.offset
-        return self.state is CopyState.OPENING and copied.stuck_since_ms is None and copied.source_end == copied.start

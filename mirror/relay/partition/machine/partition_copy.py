@@ -108,11 +108,6 @@ class PartitionCopy:
         return self.state is CopyState.DONE
 
     @property
-    def opening(self) -> bool:
-        """Whether an attempt has begun, and does not copy yet."""
-        return self.state in {CopyState.OPENING, CopyState.RESOLVING_PROGRESS}
-
-    @property
     def expired(self) -> bool:
         """Whether it has expired, and has committed nothing since."""
         return self._parts.failures.expiries > 0
@@ -262,11 +257,10 @@ class PartitionCopy:
         parts = self._parts
         self._writer: TargetWriter = self._context.new_writer(self, parts.way)
         self._commits.begin(None, self._writer)
-        after_failure = parts.failures.expiries > 0 or self._retry.last_failure is not None
         if self._retry.last_failure is not None:
             self._reader.pipeline.forget_refusals()
         planned, self._planned = self._planned, None  # later attempts read what the first one has committed
-        self._stage = self._opening = Opening(parts, self._writer, now, after_failure=after_failure, planned=planned)
+        self._stage = self._opening = Opening(parts, self._writer, now, planned)
 
     def _step_opening(self, opening: Opening, now: int) -> None:
         opened = opening.step(now)
@@ -371,9 +365,7 @@ class PartitionCopy:
             if self.state is CopyState.CHECKING_SOURCE or (immediately and self.state in _ENDED_IMMEDIATELY):
                 # An attempt that has not ended yet does not change how the one before it has ended.
                 # A new leader of the target that does not answer holds up nothing if no commit waits for it.
-                if (attempt := self._copying) is None:
-                    complete = self.opening and self._opening.nothing_was_due
-                else:
-                    complete = self.range.open_ended and attempt.is_complete
+                attempt = self._copying
+                complete = attempt is not None and self.range.open_ended and attempt.is_complete
                 self._end_attempt(now, self._retry.outcome_now(complete=complete))
         self.step(now)
