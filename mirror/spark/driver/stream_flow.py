@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.ledger.results import FlowReport
 from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.supervision.flow_control import FlowControl
-from mirror.spark.supervision.states import FlowState, Lost, Refused
+from mirror.spark.supervision.states import FlowState, Lost, Refused, Resumed
 from mirror.telemetry.metrics.record_results import record_state
 
 if TYPE_CHECKING:
@@ -171,16 +172,21 @@ class StreamFlow:
     def _follow(self, settings: FlowSettings, now: Supervised) -> FlowControl:
         """Have the control record say what follows from the state."""
         control, options = self._control, settings.config.clusters[settings.flow.target].client_options()
-        if control is None or control.options != options:
+        is_ending = now.state in _ACTIVE and now.then is not None  # as it was configured before
+        if control is None or (control.options != options and not is_ending):
             if control is not None:
-                self._leave(control, self._writer)
+                # It may not answer.
+                leave, of_target = f"mirror-leave-{self.name}", (control, self._writer)
+                threading.Thread(target=self._leave, args=of_target, name=leave, daemon=True).start()
             self._control = control = FlowControl(settings.flow, options, self._post, self._warn)
             self._writer = StatusWriter(options, self.name)
+            if now.by_other_run:
+                self._post(Resumed())  # that run has the flow on the target of before
         if now.state in _FAILED:
             # Of a flow that is refused nothing is made on the target.
             control.wait(claims=now.state is FlowState.BACKING_OFF)
         elif now.state is FlowState.HELD and not now.by_other_run:
-            control.end()
+            control.hold()
         return control
 
     def _end(self, before: Supervised) -> None:
@@ -249,7 +255,6 @@ class StreamFlow:
 
     @staticmethod
     def _leave(control: FlowControl, writer: StatusWriter | None) -> None:
-        control.end()
         control.close()
         if writer is not None:
             writer.close(_CLOSE_MS)

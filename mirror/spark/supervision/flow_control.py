@@ -129,7 +129,8 @@ class FlowControl:
         """The run that has claimed the flow last, or tried to."""
         self.run = new_run_id()
         """The run that runs, or the next one."""
-        self._waits = False
+        self._waits = self._holds = False
+        """Whether :attr:`run` is to claim the flow once it is free, and whether it is to be held then."""
         self._admin: Admin | None = None
         self._warned = ""
         self._thread: Final = threading.Thread(target=self._repeat, name=f"mirror-control-{flow.name}", daemon=True)
@@ -139,7 +140,6 @@ class FlowControl:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.end()
         self.close()
 
     # --- for other threads
@@ -168,6 +168,14 @@ class FlowControl:
         """
         self._submit(lambda: self._wait(claims))
 
+    def hold(self) -> None:
+        """Have the record say that the flow is held, as soon as the target answers: ``mirror stop --resume`` finds it.
+
+        If nothing of the flow has run on this target, :attr:`run` claims it first, unless another run copies it. Does
+        not wait.
+        """
+        self._submit(self._hold)
+
     def request(self) -> Future[None]:
         """Renew the record of the last claim now. Fails with KafkaError.
 
@@ -178,14 +186,14 @@ class FlowControl:
                 self._renewal = self._submit(self._renew)
             return self._renewal
 
-    def end(self) -> None:
-        """Record that the last run has ended, as soon as the target answers. Does not wait."""
-        self._submit(self._end)
-
     def close(self, timeout_s: float = _LEAVE_S) -> None:
-        """End the thread, and wait for that within ``timeout_s``; what was requested before is done first."""
+        """Record that the last run has ended, end the thread, and wait for that within ``timeout_s``.
+
+        What was requested before is done first. Nothing is posted any more.
+        """
         with self._entry:
             if not self._is_closed:
+                self._submit(self._end)
                 self._is_closed = True
                 self._requests.put(None)
         self._thread.join(timeout_s)
@@ -251,19 +259,24 @@ class FlowControl:
         if (other := run.fenced_by) is not None:
             found = run.client.read()
             is_free = found is None or found.ended or found.is_dead(self._unix_ms())
-            self._post(Resumed() if is_free else TakenOver(other.run, other.host))
+            self._report(Resumed() if is_free else TakenOver(other.run, other.host))
             return
         decision = run.client.sync()
         if decision.took_over is not None:
             self._warn(takeover_message(decision.took_over))
         if (other := decision.fenced_by) is not None and not run.client.wanted.ended:
             run.fenced_by = other
-            self._post(TakenOver(other.run, other.host))
+            self._report(TakenOver(other.run, other.host))
         elif decision.fenced_by is None:
-            self._post(Held() if decision.stop else Resumed())
+            self._report(Held() if decision.stop else Resumed())
 
-    def _claim(self, run: str, then: Callable[[ClaimedRun], object]) -> ClaimedRun:
+    def _report(self, event: Held | TakenOver | Resumed) -> None:
+        if not self._is_closed:  # the end that the record has then is no command to the next run, on another target
+            self._post(event)
+
+    def _claim(self, run: str, then: Callable[[ClaimedRun], object], *, holds: bool = False) -> ClaimedRun:
         client = RunControlClient(self._target(), self._flow.name, run)
+        client.want(ended=holds)
         own, self._last_run = self._last_run, run
         previous = client.claim()
         if previous is not None and previous.run != own:
@@ -275,7 +288,14 @@ class FlowControl:
         return claimed
 
     def _wait(self, claims: bool) -> None:
-        self._waits = claims or self._run is not None
+        self._waits, self._holds = claims or self._run is not None, False
+
+    def _hold(self) -> None:
+        if self._run is None:
+            self._waits = self._holds = True
+            self._follow()
+        else:
+            self._end()
 
     def _end(self) -> None:
         self._waits = False
@@ -288,7 +308,7 @@ class FlowControl:
         if found is None or found.ended or found.run == self._last_run or found.is_dead(self._unix_ms()):
             # The record is committed for the flow's progress topic, and its state is in the status topic.
             flow_topics.prepare(flow_topics.on_target(self._flow), self._target())
-            self._claim(self.run, bool)
+            self._claim(self.run, bool, holds=self._holds)
 
     def _target(self) -> Admin:
         if self._admin is None:

@@ -80,7 +80,7 @@ class FlowSite(Protocol):
         """Whether the flow, which has failed or was refused, is not to be started again."""
 
     def on_change(self, settings: FlowSettings | None, before: Supervised, now: Supervised) -> None:
-        """Report a change; ``settings`` is None for a flow that was always wrong."""
+        """Report a change of the state or the settings, which are None for a flow that was always wrong."""
 
     def on_edit(self, keys: list[str]) -> None:
         """Report that an edit has changed these keys."""
@@ -214,7 +214,7 @@ class Supervisor:
     def _apply(self, flow: _Flow, event: Event) -> None:
         before = flow.now
         flow.now, action = next_state(before, event, self._unix_ms(), self._backoff)
-        if flow.now != before:
+        if flow.now != before or event == Edited():  # a held flow stays held, and may have another target
             flow.site.on_change(flow.settings, before, flow.now)
         match action:
             case "run":

@@ -147,7 +147,6 @@ class Run(FlowHarness):
         self._thread.join(30)
         assert not self._thread.is_alive()
         assert self.flow_report.ended is not None
-        self.flow_control.end()
         self.flow_control.close(30)
         return self.event
 

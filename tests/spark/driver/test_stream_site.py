@@ -307,8 +307,8 @@ class SilentControl:
     def wait(self, *, claims: bool) -> None:
         self.calls.append(f"wait {claims}")
 
-    def end(self) -> None:
-        self.calls.append("end")
+    def hold(self) -> None:
+        self.calls.append("hold")
 
     def close(self) -> None:
         self.calls.append("close")
@@ -324,6 +324,6 @@ def test_the_control_record_follows_the_state(tmp_path: Path, monkeypatch: pytes
         site.flow().on_change(settings, before, now)
         before = now
     control = cast("SilentControl", site.flow()._control)
-    assert control.calls == ["wait True", "wait False", "end"]
+    assert control.calls == ["wait True", "wait False", "hold"]
     site.flow().leave()
-    assert control.calls[3:] == ["end", "close"]
+    assert control.calls[3:] == ["close"]

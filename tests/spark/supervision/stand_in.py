@@ -69,6 +69,8 @@ class StandInFlow:
         self.post = post
         """Posts what the flow's control finds."""
         self.used: list[StandInStream] = []
+        self.settings: FlowSettings | None = None
+        """Those of the last change."""
         self._site = site
 
     def open(self, settings: FlowSettings) -> StandInStream:
@@ -95,7 +97,7 @@ class StandInFlow:
         return self._site.gives_up_all
 
     def on_change(self, settings: FlowSettings | None, before: Supervised, now: Supervised) -> None:
-        del settings
+        self.settings = settings
         if before.state is not now.state:
             self._site.changes.append((self.name, now.state))
 

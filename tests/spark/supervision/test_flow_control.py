@@ -84,7 +84,7 @@ def test_mirror_stop_holds_a_flow_until_it_is_resumed(site: Site) -> None:
     assert site.client().stop() is not None
     site.posts(Held())
     assert not site.found().ended, "its tasks may run still"
-    site.control.end()
+    site.control.hold()
     eventually(lambda: site.found().ended, what="the end")
     site.posts(Held())
     assert site.client().resume() is not None
@@ -99,7 +99,7 @@ def test_a_held_flow_can_be_resumed_although_its_end_was_not_written_or_its_reco
     site.client().stop()
     file = tmp_path / "b-1.json"
     file.rename(tmp_path / "away")
-    site.control.end()
+    site.control.hold()
     (tmp_path / "away").rename(file)
     eventually(lambda: site.found().ended, what="the end")
     with site.target.change() as state:
@@ -110,6 +110,32 @@ def test_a_held_flow_can_be_resumed_although_its_end_was_not_written_or_its_reco
     eventually(lambda: site.found().seen_ms >= old.seen_ms, what="a renewal: `held` is not shown of a dead driver")
     site.client().resume()
     site.posts(Resumed())
+
+
+def test_a_flow_is_held_on_a_target_where_none_of_its_runs_was(site: Site) -> None:
+    """An edit of a held flow may give it another target: `mirror stop --resume` writes to that one."""
+    other = site.client("run0")
+    other.claim()
+    site.control.hold()
+    site.control.request().result()
+    assert site.posted == []
+    other.want(ended=True)
+    other.sync()
+    site.posts(Held())
+    assert (site.found().run, site.found().ended) == (site.control.run, True)
+    site.client().resume()
+    site.posts(Resumed())
+    run = site.control.begin()
+    site.control.wait(claims=True)
+    eventually(lambda: (site.found().run, site.found().ended) == (run, False), what="the run of the next start")
+
+
+def test_the_end_of_a_control_is_no_command_to_the_next_one(site: Site) -> None:
+    """An edit of a running flow may give it another target: the control of the target of before is closed."""
+    site.control.claim("run1")
+    site.control.close()
+    assert site.found().ended
+    assert Held() not in site.posted
 
 
 def test_a_flow_that_another_run_takes_over_is_free_once_that_run_has_ended_or_died(site: Site) -> None:
@@ -257,7 +283,6 @@ def test_requests_wait_for_one_renewal_while_the_target_does_not_answer(
 
 def test_no_caller_hangs_once_the_control_has_ended(site: Site) -> None:
     run = site.control.claim("run1")
-    site.control.end()
     site.control.close()
     assert site.found().ended
     with pytest.raises(KafkaError, match="has ended"):

@@ -218,6 +218,12 @@ def test_mirror_stop_of_a_flow_that_is_edited_holds_it_and_an_edit_does_not_resu
     site.streams["f"][0].end(JobEnded("in order"))
     site.await_state("f", FlowState.HELD)
     assert (len(site.streams["f"]), site.streams["f"][0].asked) == (1, ["stop"])
+    site.write(flow("f", "refresh-ms = 4000"), flow("g"))
+    site.read_file()
+    assert site.state("f").state is FlowState.HELD
+    edited = site.flows["f"].settings
+    assert edited is not None
+    assert edited.flow.refresh_ms == 4_000, "its site is to follow the commands on the target of now"
 
 
 def test_a_start_that_was_given_up_changes_nothing_of_the_next_one(site: StandInSite) -> None:
