@@ -199,12 +199,10 @@ class ControlWatch:
         None if there is none, it failed, or it has no record of this run and of none that comes after it: a task that
         has begun continues, and one that has not begun waits.
         """
-        request = self._request
-        if request is None and now >= self._next_ms:
+        if self._request is None and now >= self._next_ms:
             self._asked_ms, self._next_ms = now, now + POLL_INTERVAL_MS
             self._request = self._read()
-            return None
-        if request is None or not request.done():
+        if (request := self._request) is None or not request.done():
             return None
         self._request = None
         if request.exception() is not None:

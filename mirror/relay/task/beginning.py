@@ -22,7 +22,8 @@ from mirror.timing import Clock
 _log: Final = logging.getLogger(__name__)
 
 _BACKOFF_MS: Final = 1_000
-_BACKOFF_MAX_MS: Final = 60_000
+_BACKOFF_MAX_MS: Final = 15_000
+"""Far less than the minute that a task has for its first report after an outage: others would have its partitions."""
 _READ_TIMEOUT_MS: Final = 3_000
 _FAILED_PAUSE_MS: Final = 10_000
 """Spark begins a failed task again at once, up to a limit: so much later, other tasks have its partitions."""

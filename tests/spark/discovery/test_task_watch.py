@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.relay.model.reports import FAILED, TaskState
+from mirror.relay.task import beginning
 from mirror.spark.discovery.task_watch import BEGINS_WITHIN_MS, LOST_AFTER_MS, TaskWatch
 
 EVERY_MS = 3_000
@@ -146,3 +147,8 @@ def test_without_any_report_nothing_is_known() -> None:
     for now in range(30_000, 300_000, 3_000):
         watch.see([state(0, now, run="run-0"), state(1, now, job=2)], now)
     assert watch.live(300_000) == {0, 1}, "those of other jobs say nothing"
+
+
+def test_a_task_that_has_waited_for_a_cluster_begins_before_it_is_lost() -> None:
+    """It pauses between two attempts, each of which waits for some seconds."""
+    assert beginning._BACKOFF_MAX_MS <= BEGINS_WITHIN_MS / 2
