@@ -31,7 +31,7 @@ from mirror.wire.decode import Record
 _log: Final = logging.getLogger(__name__)
 
 STATUS_MS: Final = 3_000
-"""How long a run or a command waits for the topic: the folder on its host says the same of runs there."""
+"""How long a run or a command waits for the topic before it goes on without it."""
 _WRITE_MS: Final = 10_000
 """How long a write waits for the target."""
 _AT_ONCE: Final = 500

@@ -1,1 +1,1 @@
-"""The Spark data sources: `mirror-ranges` plans the ranges, `mirror` copies them."""
+"""What Spark's executors run: the tasks that copy ranges, with what the driver sends along."""

@@ -2,8 +2,8 @@
 
 An endpoint may contain a user name, a password or a key, and headers contain keys. Spark shows its settings
 (``spark.executorEnv.*``) on its web pages, in event logs and in a cluster's descriptions of processes. So these
-variables are not in a setting, but in the pickled writer, which Spark sends to its executors with each task and does
-not show.
+variables are not in a setting, but an argument of the function that Spark sends to its executors with each task, and
+does not show.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""How a stream finds new topics and partitions of its source, and has a running epoch copy them."""
+"""How a stream finds new topics and partitions of its source, and has the tasks of its running job copy them."""

@@ -49,7 +49,8 @@ class JobAdditions:
         self._flow: Final = flow
         self._assigned_version = version
         """The version of the preparation up to which everything has a task, or cannot be given to one now."""
-        self._reported: Final = set[TopicPartition]()
+        self._reported: Final = {TopicPartition(one.topic, one.partition) for one in assigner.ranges()}
+        """The source partitions that are no news: they may only get a task again, with a target topic made again."""
         self._refused = ""
         """The last line about partitions that the target refuses to have added."""
         self._assigner: Final = assigner
@@ -59,6 +60,10 @@ class JobAdditions:
     def look_again(self) -> None:
         """Have :meth:`assign` find what was released since, once that is settled."""
         self._assigned_version = 0
+
+    def on_gone(self, ranges: Iterable[Range]) -> None:
+        """``ranges`` lose their task: they are news if they come back."""
+        self._reported.difference_update(TopicPartition(one.topic, one.partition) for one in ranges)
 
     def assign(self, targets: TargetTopics, source: Admin, target: Admin) -> None:
         """Give to tasks what they lack of ``targets``, unless nothing was prepared since. Raises KafkaError."""

@@ -244,6 +244,7 @@ class FollowedJob:
         parts = self._parts
         if left := gone(targets, self._assigner):
             self._assigner.release({target_of(one) for one in left})
+            self._additions.on_gone(left)
             parts.progress.on_news(gone_line(left))
         if targets != self._planned_for or lacks_some(parts.flow, targets, self._assigner):
             plan = parts.plan(_JOB)

@@ -152,8 +152,8 @@ def join_results(
 ) -> list[RangeResult]:
     """Return the result of every partition of the plan, by topic and partition.
 
-    A partition's result is that of its last attempt, which may have been added to the epoch after the plan was made,
-    else that of the plan, if it needed no task. If no attempt answered, it is unfinished: ``target`` has the progress
+    A partition's result is that of its last attempt, even if it was given to a task after the plan was made, else that
+    of the plan, if it needed no task. If no attempt answered, it is unfinished: ``target`` has the progress
     that was read for such partitions (None: it was not read), and ``cut_short`` says whether the run was ended. Results
     carry the open transaction of the source that the plan found, if it is noteworthy.
     """

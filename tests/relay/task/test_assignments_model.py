@@ -142,7 +142,7 @@ _any = st.integers(0, 30)
 """The number of something of which there are a few."""
 _STEPS: Final = [
     *("release", "release", "take", "follow", "follow", "end", "end", "reports", "reports", "overdue", "old"),
-    *("lost", "home"),
+    *("lost", "home", "delete", "start"),
 ]
 _reads = st.sampled_from(["before", "after", "fails"])
 
@@ -258,6 +258,10 @@ class AssignmentsModel(RuleBasedStateMachine):
     def _drive(self, step: str, tp: TopicPartition, task: int) -> None:
         if step == "release":
             self.release(tp)
+        elif step == "delete":
+            self.delete_settled()
+        elif step == "start":
+            self.start(task)
         elif step == "take":
             self.take(tp)
         elif step == "lost":

@@ -77,6 +77,13 @@ class Stream:
     def refresh(self) -> None:
         self.watch.compare(self.source, self.target)
 
+    def release(self, target_topic: str, partitions: int) -> None:
+        """Tasks settle it at once."""
+        self.assigner.release([TopicPartition(target_topic, number) for number in range(partitions)])
+        for target, release in self.assigner._table._released.items():
+            self.assigner._table.on_settled(target, release.entry.version)
+        self.additions.look_again()
+
     def target_topics(self) -> dict[str, int]:
         topics = self.site.b.state()["topics"]
         return {name: len(each["partitions"]) for name, each in topics.items() if name.startswith("a.")}
@@ -117,6 +124,21 @@ def test_what_is_new_is_prepared_and_given_to_a_task_once(stream: Stream, what: 
     stream.discover()
     assert stream.control.read() == before, "nothing is new"
     assert stream.lines == [f"new on the source, and copied from now on: {name} (1 partition)"]
+
+
+def test_what_gets_a_task_again_is_not_new_on_the_source_unless_it_was_gone(stream: Stream) -> None:
+    """The target topic was deleted, and made again."""
+    stream.site.a.add_topic("orders-2", [5])
+    stream.discover()
+    stream.lines.clear()
+    stream.release("a.orders", 2)
+    stream.discover()
+    assert (len(stream.assigner.ranges()), stream.lines) == (3, [])
+    stream.additions.on_gone(one for one in stream.assigner.ranges() if one.topic == "orders")
+    stream.release("a.orders", 2)
+    stream.discover()
+    assert (len(stream.assigner.ranges()), len(stream.lines)) == (3, 1)
+    assert stream.lines[0].startswith("new on the source, and copied from now on: orders (")
 
 
 def test_only_what_is_new_is_prepared_between_two_preparations_of_all(stream: Stream) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
@@ -71,23 +70,23 @@ def test_reports_of_other_runs_are_left_out() -> None:
     assert lines.failed([failed(0, run="before"), failed(1, run="before")]) == []
 
 
-def test_a_task_that_failed_is_named_once_for_each_attempt() -> None:
+def test_a_task_that_fails_again_and_again_is_named_once_for_each_error() -> None:
+    """Spark begins a task up to 100 times."""
     lines = FailureLines("r")
-    known: dict[str, Any] = {
-        "run": "r",
-        "job": 1,
-        "host": "h",
-        "pid": 1,
-        "since_ms": 0,
-        "seen_ms": 0,
-        "version": 0,
-        "partitions": 0,
-    }
-    states = [
-        TaskState(**known, task=task, attempt=attempt, stopping=stopping)
-        for task, attempt, stopping in ((0, 0, f"{FAILED}no login"), (0, 1, f"{FAILED}no login"), (1, 0, "stopped"))
-    ]
+    state = TaskState(
+        run="r", job=1, task=0, attempt=0, host="h", pid=1, since_ms=0, seen_ms=0, version=0, partitions=0
+    )
+
+    def failed(attempt: int, error: str, task: int = 0, run: str = "r") -> list[str]:
+        return lines.failed_tasks([replace(state, run=run, task=task, attempt=attempt, stopping=f"{FAILED}{error}")])
+
     line = "task 0 on host h failed, and Spark begins it again: no login"
-    assert lines.failed_tasks(states[:1]) == [line]
-    assert lines.failed_tasks(states) == [line]
-    assert lines.failed_tasks([replace(states[0], run="other", attempt=7)]) == []
+    assert failed(0, "no login") == [line]
+    assert lines.failed_tasks([replace(state, attempt=1, since_ms=20_000, seen_ms=25_000)]) == []
+    assert failed(1, "no login") == []
+    assert failed(2, "no memory") == [line.replace("login", "memory")]
+    assert failed(0, "no memory", task=1) == [line.replace("task 0", "task 1").replace("login", "memory")]
+    assert failed(7, "another", run="other") == []
+    assert lines.failed_tasks([replace(state, attempt=3, since_ms=50_000, seen_ms=110_000)]) == []
+    assert failed(3, "no memory") == [line.replace("login", "memory")]
+    assert lines.failed_tasks([replace(state, task=2, stopping="stopped")]) == []

@@ -453,6 +453,9 @@ def test_new_topics_get_a_task_of_the_job_and_gone_ones_lose_theirs(
         return line in " ".join("".join(said).split())
 
     eventually(lambda: says("followed no more: orders-2 (1 partition)"), what="the line about it")
+    assert isinstance(run.stream._job, copy_jobs.FollowedJob)
+    known = {tp.topic for tp in run.stream._job._additions._reported}
+    assert known == {"orders"}, "the other one is news if it comes back"
     run.stream.stop()
     eventually(lambda: run.record().job == 2, what="the command to the tasks")
     job.end()

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mirror.relay.model.reports import PartitionReport, TaskState
 
 _FAILING: Final = frozenset({Outcome.FAILED.value, Outcome.EXPIRED.value})
+_LIVED_MS: Final = 60_000
+"""A task that has lived for so long, and then fails with the same error as before, is reported again."""
 _HEALTHY: Final = frozenset({COPYING, Outcome.COMPLETE.value})
 
 
@@ -26,7 +28,8 @@ class FailureLines:
         self._failing: Final[dict[TopicPartition, tuple[int, int, int]]] = {}
         """The copy of each failing partition that has reported the last failure."""
         self._again: dict[str, None] = {}
-        self._failed_tasks: Final = set[tuple[int, int, int]]()
+        self._failed_tasks: Final = dict[int, str]()
+        """The last error of each task that has failed, and has not lived for long since."""
 
     def failed(self, reports: Iterable[PartitionReport]) -> list[str]:
         """Return a line for each error with which partitions begin to fail. Of other runs, nothing."""
@@ -51,13 +54,15 @@ class FailureLines:
         return [f"{named('partition', list(names))} not copied: {error}" for error, names in failed.items()]
 
     def failed_tasks(self, states: Iterable[TaskState]) -> list[str]:
-        """Return a line for each attempt of a task that has failed, of the run's."""
+        """Return a line for each task of the run that has failed: another one only once it fails with another error."""
         lines = []
-        for state in states:
-            attempt = state.job, state.task, state.attempt
-            if state.run == self._run and state.stopping.startswith(FAILED) and attempt not in self._failed_tasks:
-                self._failed_tasks.add(attempt)
-                error = brief(state.stopping.removeprefix(FAILED))
+        for state in (one for one in states if one.run == self._run):
+            error = brief(state.stopping.removeprefix(FAILED))
+            if not state.stopping.startswith(FAILED):
+                if state.seen_ms - state.since_ms >= _LIVED_MS:
+                    self._failed_tasks.pop(state.task, None)
+            elif self._failed_tasks.get(state.task) != error:
+                self._failed_tasks[state.task] = error
                 lines.append(f"task {state.task} on host {state.host} failed, and Spark begins it again: {error}")
         return lines
 
