@@ -138,7 +138,7 @@ def test_throttling_target_expires_nothing(target_cluster: Cluster) -> None:
             client_id="trickle",
             request_timeout_ms=4_900,
             # Short compared with the time that the quota needs for all records, and longer than a busy broker stalls.
-            delivery_timeout_ms=5_000,
+            delivery_timeout_ms=7_000,
             linger_ms=0,
         )
     # Some partitions may be complete by then, but the flow was throttled to the end.
