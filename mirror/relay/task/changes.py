@@ -11,6 +11,7 @@ from mirror.client import TopicPartition
 from mirror.relay.model.assignments import Change, target_of
 from mirror.relay.model.ranges import Range
 from mirror.relay.partition.machine.partition_copy import PartitionCopy
+from mirror.relay.progress.committed import Progress
 from mirror.relay.task.assignment_reading import AssignmentReader
 from mirror.relay.task.background_read import BackgroundRead
 from mirror.relay.task.taking import LoadTaken, Taken
@@ -47,6 +48,7 @@ class AssignmentChanges:
     def __init__(
         self,
         rows: Sequence[Range],
+        progress: Mapping[TopicPartition, Progress],
         reader: AssignmentReader | None,
         load: LoadTaken | None,
         submit: Callable[..., Future[Any]],
@@ -55,8 +57,8 @@ class AssignmentChanges:
     ) -> None:
         """``rows`` are what the job began with for this task; the rules of their target topics are known.
 
-        ``reader``: None if nothing changes. ``load``: None if nothing has to be read before a partition begins.
-        ``submit`` runs a call in a thread that may wait.
+        ``progress`` is what was read of the rows, by target partition. ``reader``: None if nothing changes. ``load``:
+        None if nothing has to be read before a partition begins. ``submit`` runs a call in a thread that may wait.
         """
         self._rows: Final = rows
         self._reader: Final = reader
@@ -67,6 +69,8 @@ class AssignmentChanges:
 
         A known target topic does not suffice: an entry may name another source topic for it.
         """
+        self._progress = progress
+        """Of rows that begin as soon as it is known which do. It is too old for those that come from another task."""
         self._to_load: Final = dict[TopicPartition, Range]()
         self._to_begin: Final = {} if reader is not None else {target_of(row): row for row in rows}
         failed = "what was assigned to this task cannot begin yet; retrying"
@@ -84,9 +88,14 @@ class AssignmentChanges:
         return 0 if self._reader is None else max(0, self._reader.applied)
 
     @property
+    def _is_undecided(self) -> bool:
+        """Whether it is not known yet which rows others have."""
+        return self._reader is not None and self._reader.applied < 0
+
+    @property
     def waiting(self) -> list[Range]:
         """What is assigned to the task, as far as it knows, and has not begun."""
-        if self._reader is not None and self._reader.applied < 0:
+        if self._is_undecided:
             return list(self._rows)
         return [*self._to_begin.values(), *self._to_load.values()]
 
@@ -145,6 +154,9 @@ class AssignmentChanges:
 
         ``copies`` are all of the task.
         """
+        if self._is_undecided:
+            return None
+        progress, self._progress = self._progress, {}
         loaded = self._take_loaded(now)
         if self._to_load and self._load is not None and not self._loading.in_progress and now >= self._load_at:
             self._asked = list(self._to_load.values())
@@ -152,7 +164,7 @@ class AssignmentChanges:
         ready = [target for target in self._to_begin if target not in copies]
         if not ready and loaded is None:
             return None
-        loaded = loaded or Taken([], TopicRules({}, {}), {})
+        loaded = loaded or Taken([], TopicRules({}, {}), progress)
         return replace(loaded, ranges=[self._to_begin.pop(target) for target in ready])
 
     def _take_loaded(self, now: int) -> Taken | None:

@@ -74,8 +74,6 @@ class Task:
         self._clock: Final = clock
         self._batch_size: Final = batch_size
         self._copies: list[PartitionCopy] = []
-        self._progress: Final = dict(progress or {})
-        """What was read of partitions that have not begun, by target partition."""
         self._by_target: Final[dict[TopicPartition, PartitionCopy]] = {}
         self._due: Final[dict[PartitionCopy, int]] = {}
         self._next_due_ms = now
@@ -112,6 +110,7 @@ class Task:
         )
         self._changes: Final = AssignmentChanges(
             rows,
+            progress or {},
             self._reader,
             clients.load_taken,
             change,
@@ -187,7 +186,6 @@ class Task:
         settled = changes.take_settled()
         for target, copy, version in settled:
             self._reporter.settle(target, copy, version, now)
-            self._progress.pop(target, None)
         self._forget([copy for _, copy, _ in settled if copy is not None])
         if not self._lifecycle.lasts or (taken := changes.take_ready(self._by_target, now)) is None:
             return
@@ -196,16 +194,14 @@ class Task:
             self._context.start_positions.add_targets(targets)
         self._reporter.on_taken(targets, changes.version)
         self._set_rules(taken.rules)
-        self._progress.update(taken.progress)
         for result in taken.refused:
             self._reporter.refuse(result, changes.version)
         for copied in taken.ranges:
-            self._begin(copied, now)
+            self._begin(copied, taken.progress.get(target_of(copied)), now)
 
-    def _begin(self, copied: Range, now: int) -> None:
+    def _begin(self, copied: Range, progress: Progress | None, now: int) -> None:
         context, topic = self._context, copied.target_topic
         limits, ways = context.limits[topic], context.ways.get(topic)
-        progress = self._progress.pop(target_of(copied), None)
         copy = PartitionCopy(copied, self._policy, limits, self._batch_size, context, now, ways, progress)
         self._copies.append(copy)
         self._by_target[copy.target] = copy

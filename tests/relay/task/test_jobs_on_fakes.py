@@ -10,7 +10,7 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.model.reports import PartitionReport
+from mirror.relay.model.reports import PartitionReport, TaskState
 from mirror.relay.partition.machine import ending
 from mirror.relay.partition.parts import retry
 from mirror.relay.partition.writers.takeover import transactional_id
@@ -237,6 +237,34 @@ def test_a_task_that_begins_late_leaves_alone_what_others_have_by_now(site: JobS
         0,
     )
     assert site.fences == fences + 1, "that of partition 1"
+    site.check()
+
+
+def test_a_partition_that_moves_home_begins_with_what_is_committed_by_then(site: JobSite) -> None:
+    """Its task has read the progress of its row when it began, which may be days ago."""
+    site.begin(1)
+    site.commit(site.table.displace({1}))
+    site.write(0)
+    site.committed(0)
+    site.begin(0, 1)
+    eventually(lambda: any(isinstance(one, TaskState) and one.task == 0 for one in site.reports), what="its report")
+    for _ in range(5):
+        site.write(0)
+    site.committed(0)
+    site.commit(site.table.move_home({0, 1}, 1))
+    site.settled(0)
+    fetches, fences = len(site.pair.source.calls(Api.FETCH)), site.fences
+    site.commit(site.table.take_home({0, 1}))
+
+    def fetched() -> set[int]:
+        calls = site.pair.source.calls(Api.FETCH)[fetches:]
+        partitions = [one for call in calls for topic in call.body.topics for one in topic.partitions]
+        return {one.fetch_offset for one in partitions if one.partition == 0}
+
+    eventually(fetched, what="a fetch")
+    assert fetched() == {6}
+    assert site.fences == fences, "it has nothing to send"
+    site.stop()
     site.check()
 
 
