@@ -211,11 +211,11 @@ def _run_flow(
     summary.write(reports)
     try:
         run.run(lambda _: None)
-    except Interrupted:
-        report.cut_short = True
-        raise
     except Exception as error:  # noqa: BLE001  (a failed flow does not stop the next flow)
         report.failed(error, consoles.report(error, debug=options.debug, prefix=f"flow {report.flow}: "))
+    except BaseException:  # a signal, or the interrupt of a notebook's cell
+        report.cut_short = True
+        raise
     finally:
         report.ended = datetime.now(UTC)
         summary.write(reports)

@@ -224,7 +224,7 @@ class FlowRun:
         if not self._asked.is_set():
             with contextlib.suppress(KafkaError):
                 claimed.sync()  # its tasks may have ended by a command that they have read first
-        if has_ended and not self._follows:
+        if has_ended and not (self._follows or self._asked.is_set()):
             self._complete()
         if self._asked.is_set() or not isinstance(job, FollowedJob):
             return self._ended()
@@ -281,9 +281,10 @@ class FlowRun:
 
     def _report_end(self, status: RunStatus) -> None:
         """Report how a scheduled run has ended, unless the state of the flow is that of another run now."""
-        if self.report.fenced is None:
+        if self._claimed is None or self._claimed.fenced_by is None:
             outcomes = [one.outcome for one in self.report.partitions]
-            status.report_state("ended", max(outcomes, key=SEVERITY.index, default=Outcome.FAILED).value)
+            without_any = Outcome.UNFINISHED if self.report.cut_short else Outcome.FAILED
+            status.report_state("ended", max(outcomes, key=SEVERITY.index, default=without_any).value)
 
     def _learn_addresses(self, *admins: Admin) -> None:
         """Have a later outage name its cluster. That is for messages only: an error is no reason not to start."""

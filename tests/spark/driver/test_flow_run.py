@@ -25,6 +25,7 @@ from mirror.spark.driver import copy_jobs, flow_preparation, flow_run
 from mirror.spark.driver.copy_jobs import FollowedJob
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.ledger.attempts import Attempt, CopiedTask
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
@@ -167,6 +168,13 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_fakes(tmp_path, monkeypatch, *modules)
 
 
+def reported_states(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The states, with reasons, that the status topic gets from now on."""
+    states: list[tuple[str, str]] = []
+    monkeypatch.setattr(RunStatus, "report_state", lambda _, state, reason="": states.append((state, reason)))
+    return states
+
+
 def test_a_job_has_a_task_for_each_slot_and_its_run_has_claimed_the_flow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,9 +204,11 @@ def test_a_scheduled_run_that_is_stopped_before_its_job_is_not_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(tmp_path, monkeypatch, follows=False)
+    states = reported_states(monkeypatch)
     run.stream.stop()
     assert run.ended() == JobEnded("cut short")
     assert (run.flow_report.outcome, exit_status([run.flow_report])) == (Outcome.UNFINISHED, 3)
+    assert states == [("running", ""), ("ended", "unfinished")]
 
 
 def test_tasks_that_do_not_stop_in_time_are_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,9 +340,11 @@ def test_a_scheduled_run_has_one_job_with_ends_and_ends_with_it(
     assert {(task.spec.run, task.spec.job, task.spec.tasks, task.spec.renew_ms) for task in job.tasks} == {
         ("run-1", 0, 2, 0)
     }
+    states = reported_states(monkeypatch)
     job.end()
     assert run.ended() == JobEnded("in order")
     assert run.flow_report.outcome is Outcome.COMPLETE
+    assert states == [("ended", "complete")]
     assert len(run.jobs) == 1
     assert run.record().ended
     assert [len(found) for found in (run.stream.ledger.plan(0).ranges, run.stream.ledger.attempts(0))] == [2, 2]  # type: ignore[union-attr]
@@ -402,12 +414,16 @@ def test_results_that_could_not_be_written_do_not_count_as_lost_tasks(
 def test_a_scheduled_run_that_another_one_has_ended_names_it_unless_it_was_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: Outcome
 ) -> None:
-    run = Run(tmp_path, monkeypatch, follows=False)
+    run, states = Run(tmp_path, monkeypatch, follows=False), reported_states(monkeypatch)
+    completed: list[FlowReport] = []
+    monkeypatch.setattr(FlowRun, "_complete", lambda self: completed.append(self.report))
     job = run.begin()
     run.control("run-2").claim()
     eventually(run.stream._asked.is_set, what="the word of the other run")
     job.end(outcome)
     run.ended()
+    assert completed == [], "the other run brings the groups"
+    assert states == [("running", "")], "what follows is the other run's to report"
     assert run.flow_report.outcome is outcome
     assert ("another run of this flow took over: run-2 on" in str(run.flow_report.fenced)) is (
         outcome is Outcome.FENCED
