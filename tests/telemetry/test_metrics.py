@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import urllib.request
 
 import pytest
@@ -25,7 +24,6 @@ from mirror.telemetry.metrics.record_results import (
     record_sync,
     record_task,
 )
-from mirror.telemetry.task_report import TaskReport
 from tests.telemetry.instrument_table import DOCUMENT, with_table
 from tests.telemetry.results import AT_MS, a_task, expired, result
 
@@ -81,11 +79,6 @@ def test_second_epoch_adds_to_the_first() -> None:
     assert isinstance(commits, Histogram)
     assert (commits.count, commits.sum_ms) == (2, 60)
     assert recorded["mirror.buffer.used"] == {("f", "0"): 1_000}, "a gauge keeps its last value"
-
-
-def test_task_report_survives_json() -> None:
-    report = a_task(exported=True, dropped={"traces": 4})
-    assert TaskReport.from_json(json.loads(json.dumps(report.to_json()))) == report
 
 
 def test_points_are_bounded_and_sums_stay_correct() -> None:

@@ -19,11 +19,11 @@ from mirror.spark.datasource.task_spec import TaskSpec, tasks_of
 from mirror.spark.discovery.additions import JobAdditions, gone, gone_line, lacks_some
 from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.driver.flow_job import JobLabel, copy_job
+from mirror.spark.driver.flow_results import Period
 from mirror.spark.driver.job_results import JobResults
 from mirror.spark.driver.output.failure_lines import FailureLines
 from mirror.spark.driver.output.run_progress import RunProgress
 from mirror.spark.ledger.obstacles import TargetTopics
-from mirror.spark.ledger.result_files import write_copied
 from mirror.spark.ledger.results import join_results
 from mirror.spark.planning.broker_retention import recommit_after_ms
 from mirror.spark.planning.open_transactions import still_open
@@ -32,12 +32,13 @@ from mirror.telemetry.traces.ids import epoch_id
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     from pyspark import SparkContext
 
     from mirror.client import Admin, TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.relay.model.ranges import Range
     from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
     from mirror.relay.progress.status_topic import StatusNews
     from mirror.spark.datasource.options import FlowOptions
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from mirror.spark.driver.output.flow_lines import FlowLines
     from mirror.spark.driver.output.stream_progress import StreamProgress
     from mirror.spark.driver.run_status import RunStatus
-    from mirror.spark.ledger.attempts import CopiedTask
+    from mirror.spark.ledger.attempts import Attempt, CopiedTask
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.planning.flow_planner import FlowPlanner
@@ -85,9 +86,15 @@ class JobParts:
     targets: Callable[[], TargetTopics]
     """Returns the last preparation of the target's topics."""
 
-    def plan(self, number: int) -> Plan:
-        """Plan with what is prepared now. Raises MirrorError."""
+    def plan(self, number: int, copied: Iterable[Range] = ()) -> Plan:
+        """Plan with what is prepared now, and report what has no task. Raises MirrorError.
+
+        ``copied`` are the ranges that have a task, which reports what becomes of them.
+        """
         plan = self.planner.plan(self.source, self.target, self.targets(), number)
+        owned = {(one.topic, one.partition) for one in copied}
+        without_task = [one for one in plan.results_without_task if (one.topic, one.partition) not in owned]
+        plan = replace(plan, results_without_task=without_task)
         self.status.planned(plan)
         return plan
 
@@ -184,7 +191,7 @@ class FollowedJob:
 
     def finish(self, *, cut_short: bool) -> None:  # noqa: ARG002 - as of a run
         """Count what the tasks have returned."""
-        self._job_results.finish(self._job.results)
+        self._job_results.finish(self._job.results, self._assigner.ranges(), self._clock.unix_ms())
 
     def _update(self) -> None:
         self._job_results.update(self._clock.unix_ms(), self._assigner.ranges)
@@ -247,7 +254,7 @@ class FollowedJob:
             self._additions.on_gone(left)
             parts.progress.on_news(gone_line(left))
         if targets != self._planned_for or lacks_some(parts.flow, targets, self._assigner):
-            plan = parts.plan(_JOB)
+            plan = parts.plan(_JOB, self._assigner.ranges())
             self._assigner.take(plan.ranges)
             self._planned_for = targets
             self._job_results.on_planned(plan)
@@ -275,6 +282,7 @@ class BoundedJob:
         """Plan the job. Raises MirrorError, OSError."""
         parts = self._parts
         self._plan = plan = parts.plan(_RUN)
+        self._began_ms = SystemClock().unix_ms() - (plan.took_ms or 0)
         parts.ledger.write_plan(plan)
         self._progress = RunProgress(parts.flow.name, plan, parts.lines.consoles)
         if plan.tasks:
@@ -290,12 +298,13 @@ class BoundedJob:
             wait(self._job, lambda: None)
         finally:  # what the other tasks have copied is kept, if Spark gives up one
             self._progress.end()
-            write_copied(self._parts.ledger.path, self._job.results)
+            if attempts := self._attempts():
+                self._parts.ledger.write_attempts(attempts, _RUN)
 
     def finish(self, *, cut_short: bool) -> None:
         """Record what was copied. Of ranges whose tasks did not answer, the progress on the target shows it."""
-        parts, plan = self._parts, self._plan
-        attempts = [] if self._job is None else [one for task in self._job.results for one in task.attempts]
+        parts, plan, attempts = self._parts, self._plan, self._attempts()
+        ended_ms = SystemClock().unix_ms()
         answered = {(one.result.topic, one.result.partition) for one in attempts}
         lost = [one for one in plan.ranges if (one.topic, one.partition) not in answered]
         options = parts.config.clusters[parts.flow.target].client_options()
@@ -303,7 +312,12 @@ class BoundedJob:
         if plan.withheld and not cut_short:
             plan = replace(plan, withheld=self._still_open(plan.withheld))
         parts.status.returned(plan, attempts)
-        parts.results.end_run(plan, attempts, join_results(plan, attempts, reached, cut_short=cut_short))
+        returned = [] if self._job is None else self._job.results
+        run = Period(plan=plan, attempts=attempts, returned=returned, began_ms=self._began_ms, ended_ms=ended_ms)
+        parts.results.end_run(run, join_results(plan, attempts, reached, cut_short=cut_short))
+
+    def _attempts(self) -> list[Attempt]:
+        return [] if self._job is None else [one for task in self._job.results for one in task.attempts]
 
     def _still_open(self, withheld: OpenTransactions) -> dict[TopicPartition, OpenTransaction]:
         """Return which of the open transactions of the plan are to be reported, and warn of them.

@@ -1,14 +1,17 @@
-"""Shows, keeps and measures the results of one run of one flow: those of a scheduled run, or of a stream's periods."""
+"""Shows and measures the results of one run of one flow: those of a scheduled run, or of a stream's periods."""
 
 from __future__ import annotations
 
-import contextlib
+from collections import defaultdict
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from mirror.spark.driver.output.progress_lines import epoch_line
-from mirror.spark.driver.telemetry_bridge import record_epoch
 from mirror.spark.ledger.results import epoch_json, join_results
+from mirror.telemetry.run import EpochTaskResults
+from mirror.telemetry.traces.ids import epoch_id
+from mirror.telemetry.traces.spans import EpochFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,21 +19,41 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.relay.model.ranges import RangeResult
     from mirror.spark.driver.output.console import Consoles
-    from mirror.spark.ledger.attempts import Attempt
-    from mirror.spark.ledger.ledger import Ledger
+    from mirror.spark.ledger.attempts import Attempt, CopiedTask
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.results import FlowReport
     from mirror.telemetry.run import RunTelemetry
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """A period of a stream, or a whole scheduled run, that has ended. Times are ms since 1970."""
+
+    plan: Plan
+    attempts: list[Attempt]
+    """What was copied in it."""
+    returned: list[CopiedTask]
+    """The tasks that have ended in it."""
+    began_ms: int
+    ended_ms: int
+
+    def by_task(self) -> list[EpochTaskResults]:
+        """Return the results of each task, with what its telemetry has recorded."""
+        results: dict[tuple[int, int], list[RangeResult]] = defaultdict(list)
+        for attempt in self.attempts:
+            results[attempt.task, attempt.attempt].append(attempt.result)
+        reports = [task.report for task in self.returned if task.report is not None]
+        report_of = {(report.task, report.attempt): report for report in reports}
+        return [EpochTaskResults(*key, found, report_of.get(key)) for key, found in sorted(results.items())]
+
+
 class FlowResults:
-    """The results of one flow."""
+    """The results of one flow. ``report`` is that of its run."""
 
     def __init__(
         self,
         flow: FlowConfig,
         report: FlowReport,
-        ledger: Ledger,
         consoles: Consoles,
         telemetry: RunTelemetry,
         write_sync: Callable[[], None],
@@ -38,42 +61,48 @@ class FlowResults:
         debug: bool,
     ) -> None:
         """``write_sync`` keeps what the flow's report says about what is in step, which depends on the results."""
+        self.report: Final = report
         self._flow: Final = flow
-        self._report: Final = report
-        self._ledger: Final = ledger
         self._consoles: Final = consoles
         self._telemetry: Final = telemetry
         self._write_sync: Final = write_sync
         self._debug: Final = debug
 
-    def end_run(self, plan: Plan, attempts: list[Attempt], results: list[RangeResult]) -> None:
-        """Take the ``results`` of a scheduled run."""
-        self._report.partitions = results
-        self._write_sync()
-        with contextlib.suppress(OSError):  # the run fails by that, and telemetry has its times from the files
-            self._record(plan, attempts, results)
-
     def record_counts(self, results: list[RangeResult]) -> None:
         """Measure what was counted in a period that goes on."""
         self._telemetry.record_counts(self._flow.name, results)
 
-    def show(self, partitions: list[RangeResult]) -> None:
-        """Have the flow's report show what the run has come to."""
-        self._report.partitions = partitions
+    def end_run(self, run: Period, results: list[RangeResult]) -> None:
+        """Take the ``results`` of a scheduled run."""
+        self.report.partitions = results
+        self._write_sync()
+        self._record(run, results, counted=False)
 
-    def end_period(self, plan: Plan, attempts: list[Attempt]) -> None:
-        """Take the results of a period, which were counted before. Raises OSError if the ledger has no plan of it."""
-        results = join_results(plan, attempts)
+    def end_period(self, period: Period) -> None:
+        """Take the results of a period, whose counts were recorded before."""
+        number, results = period.plan.epoch, join_results(period.plan, period.attempts)
         self._write_sync()
         at = f"{datetime.now().astimezone():%H:%M:%S}"
-        self._consoles.print_table(f"{at} flow {self._flow.name}: period {plan.epoch}: {epoch_line(results)}")
-        self._consoles.write_json(epoch_json(self._flow.name, plan.epoch, results))
-        self._record(plan, attempts, results, counted=True)
+        self._consoles.print_table(f"{at} flow {self._flow.name}: period {number}: {epoch_line(results)}")
+        self._consoles.write_json(epoch_json(self._flow.name, number, results))
+        self._record(period, results, counted=True)
 
-    def _record(
-        self, plan: Plan, attempts: list[Attempt], results: list[RangeResult], *, counted: bool = False
-    ) -> None:
-        record_epoch(self._telemetry, self._flow, self._ledger, plan, attempts, results, counted=counted)
+    def _record(self, period: Period, results: list[RangeResult], *, counted: bool) -> None:
+        flow, plan = self._flow, period.plan
+        facts = EpochFacts(
+            id=epoch_id(flow.name, self.report.run, plan.epoch),
+            flow=flow.name,
+            run=self.report.run,
+            epoch=plan.epoch,
+            source=flow.source,
+            target=flow.target,
+            began_ms=period.began_ms,
+            ended_ms=period.ended_ms,
+            planned_ms=plan.took_ms,
+            results=tuple(results),
+        )
+        self._telemetry.record_epoch(facts, period.by_task(), counted=counted)
+        self._telemetry.export_metrics()
         if self._debug:
-            for trace in dict.fromkeys(attempt.traceback for attempt in attempts if attempt.traceback):
+            for trace in dict.fromkeys(attempt.traceback for attempt in period.attempts if attempt.traceback):
                 self._consoles.traceback(trace)

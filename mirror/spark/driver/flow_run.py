@@ -121,9 +121,7 @@ class FlowRun:
             lines=self._lines,
             outages=self._outages,
         )
-        self._results: Final = FlowResults(
-            flow, report, self.ledger, consoles, telemetry, self._rounds.write_sync, debug=debug
-        )
+        self._results: Final = FlowResults(flow, report, consoles, telemetry, self._rounds.write_sync, debug=debug)
         self._control: Final = control
         self._claimed: ClaimedRun | None = None
         self._asked: Final = threading.Event()

@@ -21,12 +21,12 @@ from mirror.client import TopicPartition
 from mirror.relay.model.assignments import target_of
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.reports import ReportedCounts, difference
+from mirror.spark.driver.flow_results import Period
 from mirror.spark.ledger.attempts import Attempt
-from mirror.spark.ledger.result_files import write_task_reports
 from mirror.spark.ledger.results import Totals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from mirror.relay.model.ranges import Range
     from mirror.relay.model.reports import PartitionReport
@@ -67,6 +67,7 @@ class JobResults:
         self._totals: Final = Totals()
         self._before: Mapping[tuple[str, int], RangeResult] = {}
         """The totals when the period began."""
+        self._began_ms = unix_ms - (plan.took_ms or 0)
         self._lock: Final = threading.Lock()
         self._news = True
         self._shown_ms = 0
@@ -93,7 +94,6 @@ class JobResults:
                 self._plan,
                 results_without_task=plan.results_without_task,
                 withheld=plan.withheld,
-                targets_version=plan.targets_version,
                 ends=plan.ends,
                 lags=plan.lags,
             )
@@ -113,33 +113,34 @@ class JobResults:
         """
         number = unix_ms // self._period_ms - self.first_period + 1
         if number > self._plan.epoch:
-            self._end_period(ranges(), number)
+            self._end_period(ranges(), number, unix_ms, [])
         elif not self._news or unix_ms - self._shown_ms < _SHOWN_EVERY_MS:
             return False
         self._shown_ms = unix_ms
         self._show()
         return True
 
-    def finish(self, copied: Sequence[CopiedTask]) -> None:
-        """Count the last reports of the tasks, which may not have arrived, and end the last period."""
+    def finish(self, copied: list[CopiedTask], ranges: list[Range], unix_ms: int) -> None:
+        """Count the last reports of the tasks, which may not have arrived, and end the last period.
+
+        ``ranges`` are those that the tasks had.
+        """
         self.take(report for task in copied for report in task.last_reports)
         with self._lock:
-            for attempt in (one for task in copied if not task.last_reports for one in task.attempts):
+            for attempt in (one for task in copied for one in task.attempts):
                 target = TopicPartition(attempt.result.target_topic, attempt.result.partition)
-                if self._counts.latest(target) is None:  # its task has not begun: the result says why
+                if self._counts.latest(target) is None:  # its task has not begun it: the result says why
                     self._totals.count(attempt.result)
-        with contextlib.suppress(OSError):
-            write_task_reports(self._ledger.path, [task.report for task in copied if task.report], self._plan.epoch)
-        self._end_period([], None)
+        self._end_period(ranges, None, unix_ms, copied)
         self._show()
 
     def _show(self) -> None:
         with self._lock:
             self._news = False
             partitions = self._totals.results()
-        self._results.show(partitions)
+        self._results.report.partitions = partitions
 
-    def _end_period(self, ranges: list[Range], number: int | None) -> None:
+    def _end_period(self, ranges: list[Range], number: int | None, unix_ms: int, returned: list[CopiedTask]) -> None:
         """Record the period, and begin the one with that ``number`` and these ``ranges``, unless it is None."""
         with self._lock:  # a report is in the period before this or in the one after it
             ended, attempts = self._plan, self._attempts([*self._plan.ranges, *ranges])
@@ -148,10 +149,13 @@ class JobResults:
                 without_task = ((one.topic, one.partition) for one in ended.results_without_task)
                 self._totals.keep({(one.topic, one.partition) for one in ranges} | set(without_task))
             self._before = self._totals.by_partition()
+            began_ms, self._began_ms = self._began_ms, unix_ms
         self._on_period(ended, attempts)
         with contextlib.suppress(OSError):  # a stream goes on without its ledger
             self._ledger.write_attempts(attempts, ended.epoch)
-            self._results.end_period(ended, attempts)
+        self._results.end_period(
+            Period(plan=ended, attempts=attempts, returned=returned, began_ms=began_ms, ended_ms=unix_ms)
+        )
         if number is not None:
             self._write_plan(self._plan)
 

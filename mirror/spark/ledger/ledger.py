@@ -9,9 +9,8 @@ file is written atomically.
     <report dir>/ledger/<flow>/<run>/
         plan-<number>.json       ranges, and results without a task
         results-<number>.jsonl.gz  one row per range and attempt
-        task-reports-<number>.json  the measurements of the tasks
 
-A scheduled run has one plan, 0. A stream has one for each period, or for each job whose ranges have ends, from 1.
+A scheduled run has one plan, 0. A stream has one for each period, from 1.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ from mirror.local_users import REPORT_READERS, own_folder, readers_of
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.result_files import read_results, results_file, task_reports_file, write_results
+from mirror.spark.ledger.result_files import read_results, results_file, write_results
 from mirror.spark.ledger.retention import bound_folder
-from mirror.telemetry.task_report import TaskReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -102,7 +100,7 @@ class Ledger:
         """Record the plan of its epoch in place of an earlier one, and remove epochs beyond :data:`MAX_EPOCHS`."""
         write_atomically(self._plan(plan.epoch), json.dumps(plan.to_json()).encode())
         old = plan.epoch - MAX_EPOCHS
-        for path in (self._plan(old), self._results(old), task_reports_file(self.path, old)):
+        for path in (self._plan(old), self._results(old)):
             path.unlink(missing_ok=True)
 
     def plan(self, epoch: int = 0) -> Plan | None:
@@ -129,15 +127,6 @@ class Ledger:
     def attempts(self, epoch: int = 0) -> list[Attempt]:
         """Return all recorded attempts; none before they are recorded."""
         return read_results(self._results(epoch))
-
-    def task_reports(self, epoch: int = 0) -> list[TaskReport]:
-        """Return the reports of an epoch's tasks; none if there is no file."""
-        text = _read(task_reports_file(self.path, epoch))
-        return [TaskReport.from_json(report) for report in json.loads(text)] if text else []
-
-    def completed_ms(self, epoch: int = 0) -> int:
-        """Return when the results of ``epoch`` were written, in ms since 1970. Raises OSError."""
-        return int(self._results(epoch).stat().st_mtime * 1000)
 
     def _plan(self, epoch: int) -> Path:
         return self.path / f"plan-{epoch:08}.json"

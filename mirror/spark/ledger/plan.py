@@ -33,8 +33,6 @@ class Plan:
     """How long planning took; None if that is not known."""
     withheld: dict[TopicPartition, OpenTransaction] = field(default_factory=dict)
     """By source partition: the open transaction that keeps records from being copied."""
-    targets_version: int = 0
-    """The version of the :class:`mirror.spark.ledger.obstacles.TargetTopics` that it was planned with; 0 for none."""
 
     @property
     def ranges(self) -> list[Range]:
@@ -54,7 +52,6 @@ class Plan:
             "lags": self.lags,
             "took_ms": self.took_ms,
             "withheld": [open_.to_json() for open_ in self.withheld.values()],
-            "targets": self.targets_version,
         }
 
     def with_health(self, unhealthy: UnhealthyPartitions) -> Plan:
@@ -74,5 +71,4 @@ class Plan:
             lags=dict(values.get("lags", {})),
             took_ms=values.get("took_ms"),
             withheld={open_.tp: open_ for open_ in (OpenTransaction(**entry) for entry in values.get("withheld", []))},
-            targets_version=values.get("targets", 0),
         )

@@ -8,23 +8,16 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from mirror.spark.ledger.atomic_write import write_atomically
-from mirror.spark.ledger.attempts import Attempt, CopiedTask, field_values, result_from_json
+from mirror.spark.ledger.attempts import Attempt, field_values, result_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from mirror.telemetry.task_report import TaskReport
-
 
 def results_file(ledger: Path, epoch: int) -> Path:
     """Return the path of the results of ``epoch`` in a ledger's folder."""
     return ledger / f"results-{epoch:08}.jsonl.gz"
-
-
-def task_reports_file(ledger: Path, epoch: int) -> Path:
-    """Return the path of the task reports of ``epoch`` in a ledger's folder."""
-    return ledger / f"task-reports-{epoch:08}.json"
 
 
 def write_results(ledger: Path, attempts: Iterable[Attempt], epoch: int) -> None:
@@ -45,21 +38,6 @@ def read_results(path: Path) -> list[Attempt]:
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     return [_attempt(json.loads(line)) for line in content.splitlines()]
-
-
-def write_task_reports(ledger: Path, reports: Iterable[TaskReport], epoch: int) -> None:
-    """Write the task reports of ``epoch`` into the ledger's folder. Raises OSError."""
-    write_atomically(task_reports_file(ledger, epoch), json.dumps([report.to_json() for report in reports]).encode())
-
-
-def write_copied(ledger: Path, tasks: Iterable[CopiedTask]) -> None:
-    """Write what the tasks of one job have copied into the ledger's folder. Raises OSError."""
-    copied = [task for task in tasks if task.attempts]
-    if copied:
-        epoch = copied[0].epoch
-        # The results last: for readers of the ledger the epoch is complete as soon as they exist.
-        write_task_reports(ledger, [task.report for task in copied if task.report], epoch)
-        write_results(ledger, [attempt for task in copied for attempt in task.attempts], epoch)
 
 
 def _row(attempt: Attempt, epoch: int) -> dict[str, Any]:

@@ -206,7 +206,6 @@ def plan_from_snapshot(request: PlanRequest, snapshot: ClusterSnapshot) -> Plan:
         ends=dict(ends),
         lags=dict(lags),
         withheld=snapshot.withheld,
-        targets_version=0 if targets is None else targets.version,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +25,6 @@ from mirror.spark.driver.flow_job import JobLabel, copy_job
 from mirror.spark.datasource.task_spec import TaskSpec, tasks_of
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.result_files import write_copied
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 
 config, ledger = map(Path, sys.argv[1:])
@@ -45,7 +43,7 @@ with SparkContext(conf=SparkConf().setMaster("local[1]").setAll(list(settings.it
     try:
         job.run()
     except Py4JJavaError:
-        write_copied(ledger, job.results)
+        Ledger(ledger).write_attempts(attempt for task in job.results for attempt in task.attempts)
         keys = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel", "spark.scheduler.pool")
         left = [context.getLocalProperty(key) for key in keys]
         assert left == ["own", "a cell of a notebook", "false", None], left
@@ -75,4 +73,3 @@ def test_what_tasks_have_copied_is_recorded_although_another_one_is_lost(
     assert [[one.partition for one in ranges] for ranges in plan.tasks] == [[0], [1]]
     (attempt,) = ledger.attempts()
     assert (attempt.result.partition, attempt.result.records, str(attempt.result.outcome)) == (0, 90, "complete")
-    assert json.loads((ledger.path / f"task-reports-{plan.epoch:08}.json").read_text()) is not None

@@ -7,6 +7,7 @@ import os
 import re
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,12 +25,15 @@ from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.driver import copy_jobs, flow_preparation, flow_run
 from mirror.spark.driver.copy_jobs import FollowedJob
 from mirror.spark.driver.flow_run import FlowRun
+from mirror.spark.driver.job_results import JobResults
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.ledger.attempts import Attempt, CopiedTask
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
+from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, exit_status
+from mirror.spark.planning.flow_planner import FlowPlanner
 from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.run_control import RunControlClient
@@ -449,6 +453,26 @@ def test_a_scheduled_run_that_cannot_claim_its_flow_copies_all_the_same(
 
 
 # --- beside the copies
+
+
+def test_a_later_plan_does_not_report_of_what_a_task_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leader of its source may not answer the driver at that moment: the task reports by itself."""
+    run = Run(tmp_path, monkeypatch)
+    job = run.begin()
+    ranges = [one for task in job.tasks for one in task.ranges]
+    failed = [
+        RangeResult.initial(one, one.start, Outcome.FAILED, "the source partition does not answer")
+        for one in (ranges[0], replace(ranges[0], partition=9))
+    ]
+    plans: list[Plan] = []
+    monkeypatch.setattr(FlowPlanner, "plan", lambda *_: Plan(flow="f", tasks=[], results_without_task=failed))
+    monkeypatch.setattr(RunStatus, "planned", lambda _, plan: plans.append(plan))
+    monkeypatch.setattr(JobResults, "on_planned", lambda _, plan: plans.append(plan))
+    cast("FollowedJob", run.stream._job).refresh(TargetTopics(copyable={"orders": 10}))
+    assert [[one.partition for one in plan.results_without_task] for plan in plans] == [[9], [9]]
+    run.stream.stop()
+    job.end()
+    run.ended()
 
 
 def test_new_topics_get_a_task_of_the_job_and_gone_ones_lose_theirs(

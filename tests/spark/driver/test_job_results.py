@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,15 +17,15 @@ from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport
 from mirror.spark.driver.flow_results import FlowResults
 from mirror.spark.driver.job_results import JobResults
-from mirror.spark.driver.output.console import Consoles
 from mirror.spark.ledger.attempts import Attempt, CopiedTask
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.results import FlowReport
-from mirror.telemetry.metrics.metric_store import MetricStore
+from mirror.spark.ledger.results import FlowReport, exit_status
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
+    from mirror.telemetry.run import EpochTaskResults
+    from mirror.telemetry.traces.spans import EpochFacts
 
 RUN, PERIOD_MS, BEGAN_MS = "run-1", 10_000, 1_000_003_000
 
@@ -50,8 +52,7 @@ def result_of(range_: Range, records: int, outcome: Outcome = Outcome.COMPLETE) 
 class Job:
     """Two partitions, and one that cannot be copied."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("mirror.spark.driver.flow_results.record_epoch", lambda *_, **__: None)
+    def __init__(self, folder: Path) -> None:
         self.ledger = Ledger.open(folder, "f", RUN)
         self.report = FlowReport("f", datetime.now(UTC))
         self.ranges = [range_of("x", 5), range_of("y")]
@@ -61,11 +62,24 @@ class Job:
             assert flow == "f"
             self.counted += [(one.topic, one.records) for one in results if one.records]
 
-        telemetry = cast("Any", SimpleNamespace(metrics=MetricStore(), record_counts=record_counts))
-        flow = cast("FlowConfig", SimpleNamespace(name="f"))
-        flow_results = FlowResults(flow, self.report, self.ledger, Consoles(), telemetry, lambda: None, debug=False)
+        def record_epoch(facts: EpochFacts, tasks: list[EpochTaskResults], *, counted: bool) -> None:
+            assert counted
+            self.recorded.append((facts.epoch, facts.began_ms, facts.ended_ms))
+            self.task_reports += [(one.task, one.attempt, one.report) for one in tasks]
+
+        self.recorded: list[tuple[int, int, int]] = []
+        self.task_reports: list[tuple[int, int, object]] = []
+        telemetry = cast(
+            "Any",
+            SimpleNamespace(record_counts=record_counts, record_epoch=record_epoch, export_metrics=lambda: None),
+        )
+        flow = cast("FlowConfig", SimpleNamespace(name="f", source="a", target="b"))
+        self.lines: list[str] = []
+        self.json: list[dict[str, Any]] = []
+        consoles = cast("Any", SimpleNamespace(print_table=self.lines.append, write_json=self.json.append))
+        flow_results = FlowResults(flow, self.report, consoles, telemetry, lambda: None, debug=False)
         failed = RangeResult.initial(range_of("bad"), 0, Outcome.FAILED, "no")
-        plan = Plan(flow="f", tasks=[[one] for one in self.ranges], results_without_task=[failed], epoch=1)
+        plan = Plan(flow="f", tasks=[[one] for one in self.ranges], results_without_task=[failed], epoch=1, took_ms=20)
         self.periods: list[tuple[int, list[Outcome]]] = []
         self.results = JobResults(
             flow_results,
@@ -105,6 +119,9 @@ class Job:
     def update(self, passed_ms: int) -> bool:
         return self.results.update(BEGAN_MS + passed_ms, lambda: self.ranges)
 
+    def finish(self, *copied: CopiedTask) -> None:
+        self.results.finish([*copied], self.ranges, BEGAN_MS + 7_000)
+
     def totals(self) -> dict[str, tuple[int, Outcome]]:
         return {one.topic: (one.records, one.outcome) for one in self.report.partitions}
 
@@ -113,8 +130,8 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    return Job(tmp_path, monkeypatch)
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
 
 
 def test_reports_are_counted_once_and_reach_the_flows_report(job: Job) -> None:
@@ -161,11 +178,9 @@ def test_a_partition_that_has_failed_keeps_its_state_without_a_report(job: Job) 
 def test_what_the_tasks_return_is_counted_behind_their_reports(job: Job) -> None:
     x, y = job.ranges
     job.send(x, 4, taken=3)
-    job.results.finish(
-        [
-            CopiedTask([Attempt(0, 0, result_of(x, 9))], 1, None, [job.report_of(x, 9, taken=3)]),
-            CopiedTask([Attempt(1, 2, result_of(y, 6))], 1, None, [job.report_of(y, 6, attempt=2)]),
-        ]
+    job.finish(
+        CopiedTask([Attempt(0, 0, result_of(x, 9))], 1, None, [job.report_of(x, 9, taken=3)]),
+        CopiedTask([Attempt(1, 2, result_of(y, 6))], 1, None, [job.report_of(y, 6, attempt=2)]),
     )
     assert job.period(1) == {"x": 9, "y": 6}
     assert {topic: records for topic, (records, _) in job.totals().items()} == {"x": 9, "y": 6, "bad": 0}
@@ -175,7 +190,7 @@ def test_a_lost_task_is_counted_beside_the_attempt_that_follows_it(job: Job) -> 
     x, _ = job.ranges
     job.send(x, 4)
     job.send(x, 3, attempt=1)
-    job.results.finish([CopiedTask([Attempt(0, 1, result_of(x, 5))], 1, None, [job.report_of(x, 5, attempt=1)])])
+    job.finish(CopiedTask([Attempt(0, 1, result_of(x, 5))], 1, None, [job.report_of(x, 5, attempt=1)]))
     assert job.totals()["x"] == (9, Outcome.COMPLETE)
 
 
@@ -183,7 +198,7 @@ def test_a_copy_whose_first_reports_were_lost_is_counted_once(job: Job) -> None:
     """The task has taken the partition again: what it has reported is of its earlier copy."""
     x, _ = job.ranges
     job.send(x, 4, taken=3)
-    job.results.finish([CopiedTask([Attempt(0, 0, result_of(x, 7))], 1, None, [job.report_of(x, 7, taken=9)])])
+    job.finish(CopiedTask([Attempt(0, 0, result_of(x, 7))], 1, None, [job.report_of(x, 7, taken=9)]))
     assert job.totals()["x"] == (11, Outcome.COMPLETE)
 
 
@@ -195,7 +210,7 @@ def test_a_partition_that_is_gone_is_counted_once_though_its_reports_come_again(
     for passed_ms in (7_000, 17_000):
         job.results.update(BEGAN_MS + passed_ms, lambda: [y])
     job.results.take([settled])
-    job.results.finish([CopiedTask([], 1, None, [settled])])
+    job.finish(CopiedTask([], 1, None, [settled]))
     assert job.totals()["x"] == (1_000, Outcome.COMPLETE)
     assert job.counted == [("x", 1_000)]
 
@@ -206,7 +221,7 @@ def test_a_partition_that_has_come_back_is_counted_again(job: Job) -> None:
     for passed_ms in (7_000, 17_000):
         job.results.update(BEGAN_MS + passed_ms, lambda: [y])
     job.send(x, 3, taken=2)
-    job.results.finish([])
+    job.finish()
     assert job.totals()["x"] == (13, Outcome.COMPLETE)
 
 
@@ -214,7 +229,7 @@ def test_a_task_that_has_not_begun_says_why(job: Job) -> None:
     x, y = job.ranges
     job.send(y, 3)
     failed = [result_of(one, 0, Outcome.UNFINISHED) for one in (x, y)]
-    job.results.finish([CopiedTask([Attempt(0, 0, one) for one in failed], 1, None)])
+    job.finish(CopiedTask([Attempt(0, 0, one) for one in failed], 1, None))
     assert job.totals()["x"] == (0, Outcome.UNFINISHED)
     assert job.totals()["y"] == (3, Outcome.COMPLETE), "another task has it"
 
@@ -229,6 +244,44 @@ def test_a_report_has_one_period_and_one_that_comes_while_it_ends_is_in_the_next
     monkeypatch.setattr(job.results, "_on_period", lambda *_: None)
     job.update(17_000)
     assert [job.period(number) for number in (1, 2)] == [{"x": 10, "y": 0}, {"x": 0, "y": 3}]
+
+
+def test_a_partition_that_its_task_has_not_begun_counts_although_the_task_has_reported_others(job: Job) -> None:
+    x, y = job.ranges
+    report = job.send(x, 10)
+    unbegun = RangeResult.initial(y, y.start, Outcome.UNFINISHED, "the run was asked to stop")
+    job.finish(CopiedTask([Attempt(0, 0, report.result), Attempt(0, 0, unbegun)], 1, None, [report]))
+    assert job.totals()["y"] == (0, Outcome.UNFINISHED)
+    assert exit_status([job.report]) == 3
+
+
+def test_a_partition_that_was_taken_in_the_last_period_is_in_it(job: Job) -> None:
+    job.ranges.append(new := range_of("new"))
+    job.send(new, 50)
+    job.finish()
+    assert job.period(1) == {"x": 0, "y": 0, "new": 50}
+
+
+def test_a_period_is_shown_and_measured_although_the_report_folder_is_full(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    job.send(job.ranges[0], 10)
+    job.update(7_000)
+    report = cast("Any", SimpleNamespace(task=0, attempt=0))
+    job.finish(CopiedTask([], 1, report, [job.report_of(job.ranges[0], 12)]))
+    assert job.ledger.attempts(1) == []
+    assert [line.partition("flow f: ")[2].partition(",")[0] for line in job.lines] == [
+        "period 1: 10 records",
+        "period 2: 2 records",
+    ]
+    assert [line["records"] for line in job.json] == [10, 2]
+    ended_ms = BEGAN_MS + 7_000
+    assert job.recorded == [(1, BEGAN_MS - 20, ended_ms), (2, ended_ms, ended_ms)]
+    assert (0, 0, report) in job.task_reports
 
 
 def test_a_partition_that_was_taken_within_a_period_is_in_it(job: Job) -> None:

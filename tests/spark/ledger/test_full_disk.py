@@ -17,9 +17,9 @@ from mirror.spark.driver.job_options import JobOptions
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.ledger.atomic_write import write_atomically
-from mirror.spark.ledger.attempts import Attempt, CopiedTask
+from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.result_files import write_copied
+from mirror.spark.ledger.result_files import write_results
 from mirror.spark.ledger.results import FlowReport, Summary
 from tests.spark.ledger.test_results import result
 
@@ -94,4 +94,4 @@ def test_checking_a_writable_ledger_leaves_no_file(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("full")
 def test_results_that_cannot_be_written_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=FULL):
-        write_copied(tmp_path, [CopiedTask([Attempt(0, 0, result(0))], 1, None)])
+        write_results(tmp_path, [Attempt(0, 0, result(0))], 0)

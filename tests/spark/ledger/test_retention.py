@@ -24,8 +24,8 @@ def fill(report_dir: Path, flow: str, run: str, epochs: range, age_s: int) -> No
     folder = report_dir / "ledger" / flow / run
     folder.mkdir(parents=True)
     for epoch in epochs:
-        for name in (f"plan-{epoch:08}.json", f"results-{epoch:08}.jsonl.gz", f"task-reports-{epoch:08}.json"):
-            (folder / name).write_bytes(bytes(100))
+        for name in (f"plan-{epoch:08}.json", f"results-{epoch:08}.jsonl.gz"):
+            (folder / name).write_bytes(bytes(150))
             os.utime(folder / name, (NOW_S - age_s + epoch,) * 2)
 
 

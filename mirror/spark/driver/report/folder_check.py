@@ -38,8 +38,8 @@ class FolderCheck:
         before, self.why_not = self.why_not, next(filter(None, (one.why_not_writable() for one in ledgers)), None)
         if self.why_not is not None and before is None:
             self._warn(
-                f"the report folder {self._dir} cannot be written: {self.why_not}; copying goes on, and what is copied"
-                " meanwhile is missing in reports and totals"
+                f"the report folder {self._dir} cannot be written: {self.why_not}; copying goes on, and the"
+                " periods that end meanwhile are missing in report.html"
             )
         elif self.why_not is None and before is not None:
             self._tell(f"the report folder {self._dir} is written again")
