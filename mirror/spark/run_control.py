@@ -16,6 +16,8 @@ from mirror.relay.progress.control import Attempts, RunControl, control_partitio
 from mirror.spark.control_decision import Decision, decide
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from mirror.client import Admin
 
 _CALL_TIMEOUT_MS: Final = 10_000
@@ -38,7 +40,7 @@ def _unix_ms() -> int:
 class RunControlClient:
     """Reads and writes the control record of one flow on its target.
 
-    In the process of a run only :meth:`sync` writes its record, in one thread, as :func:`decide` says; all that the run
+    In the process of a run only one thread writes its record, in :meth:`sync` as :func:`decide` says; all that the run
     wants stays wanted. So another process that overwrites a part of it is corrected by the next :meth:`sync`.
     """
 
@@ -79,17 +81,19 @@ class RunControlClient:
                 attempts=newest_attempts(old.attempts + attempts),
             )
 
-    def claim(self) -> RunControl | None:
+    def claim(self, earlier: Container[str] = ()) -> RunControl | None:
         """Make this run the one that copies the flow. Return the run that it takes over from, unless that has ended.
 
-        Raises KafkaError.
+        A command to one of the ``earlier`` runs, which this one continues, is one to this run. Raises KafkaError.
         """
         previous = self.read()
         own = previous is not None and previous.run == self.run
         self.want(generation=(0 if previous is None else previous.generation) + (0 if own else 1))
+        other = previous if previous is not None and previous.other_run_active(self.run) else None
         if not own:
-            self._commit(replace(self._wanted, seen_ms=_unix_ms()))
-        return previous if previous is not None and previous.other_run_active(self.run) else None
+            stop = other is not None and other.stop and other.run in earlier
+            self._commit(replace(self._wanted, seen_ms=_unix_ms(), stop=self._wanted.stop or stop))
+        return other
 
     def sync(self) -> Decision:
         """Read the record, commit it again if it is not as this run wants it, and return what was decided.
@@ -101,7 +105,13 @@ class RunControlClient:
             self._commit(decision.commit)
         return decision
 
-    # --- other processes
+    # --- without a run
+
+    def end(self, runs: Container[str]) -> None:
+        """Record that the run of the record has ended, if that is one of ``runs``. Raises KafkaError."""
+        control = self.read()
+        if control is not None and control.run in runs and not control.ended:
+            self._commit(control.stopped(ended=True))
 
     def stop(self) -> RunControl | None:
         """Ask the run that copies this flow to end in order, and return its record; None if no run copies it.

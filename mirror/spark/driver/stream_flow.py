@@ -88,7 +88,7 @@ class StreamFlow:
         self._post: Final = post
         self._refresh_ms = 0
         """How often it is checked again while it is refused."""
-        self._has_begun = False
+        self._has_begun = self._is_removed = False
         self._initial: Final = InitialPartitions()
         self._control: FlowControl | None = None
         self._writer: StatusWriter | None = None
@@ -120,6 +120,11 @@ class StreamFlow:
             initial=self._initial,
             debug=options.debug,
         )
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether its report counts: not that of a flow that was removed before it could run."""
+        return self._has_begun or not self._is_removed
 
     def use(self, stream: Stream) -> None:
         """Show this run."""
@@ -153,9 +158,8 @@ class StreamFlow:
         self._has_begun = self._has_begun or now.state is FlowState.RUNNING
         if now.state not in _ACTIVE:
             self.slots = 0
-        if now.state is FlowState.ENDED:
-            self._end(before)
         self._say(before, now)
+        self._keep_error(before, now)
         telemetry = self._parts.telemetry
         with telemetry.metrics.lock:
             record_state(telemetry.metrics, self.name, None if now.state is FlowState.ENDED else now.state.value)
@@ -189,12 +193,17 @@ class StreamFlow:
             control.hold()
         return control
 
-    def _end(self, before: Supervised) -> None:
-        """Keep why the flow did not run at its end."""
-        if before.state in {*_FAILED, FlowState.PREPARING} and self.report.error is None:
-            away = "not started: a cluster has not answered"
-            self.report.error = before.reason or (None if self._has_begun else away)
-        self.report.ended = self.report.ended or datetime.now(UTC)
+    def _keep_error(self, before: Supervised, now: Supervised) -> None:
+        """Keep in the report why the flow does not run, or did not at its end."""
+        report = self.report
+        if now.state in _FAILED and not self._parts.has_lost_spark():
+            report.error = now.reason  # what its last run has copied does not count as complete
+        elif (now.state is FlowState.HELD or self._is_removed) and not report.mirrormaker_resumed:
+            report.error = None  # it is not to run
+        elif now.state is FlowState.ENDED and before.state in {*_FAILED, FlowState.PREPARING}:
+            report.error = report.error or before.reason or None
+        if now.state is FlowState.ENDED:
+            report.ended = report.ended or datetime.now(UTC)
 
     def _say(self, before: Supervised, now: Supervised) -> None:
         if before.edit_refused and not now.edit_refused and now.state is not FlowState.ENDED:
@@ -237,6 +246,7 @@ class StreamFlow:
 
     def on_removal(self) -> None:
         """Say that the flow ends because it was removed."""
+        self._is_removed = True
         follows = "it ends in order" if self.state in _ACTIVE else "it is not started again"
         self._tell(f"it was removed from the configuration file: {follows}")
 

@@ -162,8 +162,10 @@ class StreamSite:
 
     def _has_lost_spark(self) -> bool:
         """Return whether Spark has ended, and say so once."""
+        if self._spark_lost:
+            return True
         try:
-            self._spark_lost = self._spark_lost or bool(self._context._jsc.sc().isStopped())  # noqa: SLF001
+            self._spark_lost = bool(self._context._jsc.sc().isStopped())  # noqa: SLF001
         except (Py4JError, OSError):
             self._spark_lost = True
         if self._spark_lost and self._signals.signum is None:
@@ -172,7 +174,7 @@ class StreamSite:
                 " because memory has run out"
             )
             for flow in self._flows.values():
-                if flow.state is not FlowState.ENDED and flow.report.error is None:
+                if flow.state is not FlowState.ENDED:
                     flow.report.error = line
                     self._consoles.error(f"flow {flow.name}: {line}")
         return self._spark_lost
@@ -185,7 +187,7 @@ class StreamSite:
     @property
     def reports(self) -> list[FlowReport]:
         """The report of the last run of each flow."""
-        return [flow.report for flow in self._flows.values()]
+        return [flow.report for flow in self._flows.values() if flow.is_reported]
 
     def status(self) -> int:
         """Return the exit status of the job."""

@@ -125,8 +125,8 @@ class FlowControl:
         """The renewal that was requested and has not begun."""
         self._is_closed = False
         self._run: ClaimedRun | None = None
-        self._last_run = ""
-        """The run that has claimed the flow last, or tried to."""
+        self._own_runs: Final = set[str]()
+        """The runs that have claimed the flow, or tried to: a claim may have succeeded although it was not answered."""
         self.run = new_run_id()
         """The run that runs, or the next one."""
         self._waits = self._holds = False
@@ -187,7 +187,7 @@ class FlowControl:
             return self._renewal
 
     def close(self, timeout_s: float = _LEAVE_S) -> None:
-        """Record that the last run has ended, end the thread, and wait for that within ``timeout_s``.
+        """Record that its run has ended, end the thread, and wait for that within ``timeout_s``.
 
         What was requested before is done first. Nothing is posted any more.
         """
@@ -277,12 +277,10 @@ class FlowControl:
     def _claim(self, run: str, then: Callable[[ClaimedRun], object], *, holds: bool = False) -> ClaimedRun:
         client = RunControlClient(self._target(), self._flow.name, run)
         client.want(ended=holds)
-        own, self._last_run = self._last_run, run
-        previous = client.claim()
-        if previous is not None and previous.run != own:
+        self._own_runs.add(run)
+        previous = client.claim(self._own_runs)
+        if previous is not None and previous.run not in self._own_runs:
             self._warn(takeover_message(previous))
-        elif previous is not None and previous.stop:
-            client.stop()  # mirror stop has asked the run to end that waited for this one
         self._waits = False
         self._run = claimed = ClaimedRun(self, client, then)
         return claimed
@@ -291,21 +289,18 @@ class FlowControl:
         self._waits, self._holds = claims or self._run is not None, False
 
     def _hold(self) -> None:
-        if self._run is None:
-            self._waits = self._holds = True
-            self._follow()
-        else:
-            self._end()
-
-    def _end(self) -> None:
-        self._waits = False
+        self._waits = self._holds = self._run is None
         if self._run is not None:
             self._run.client.want(ended=True)
-            self._follow()
+        self._follow()
+
+    def _end(self) -> None:
+        if self._own_runs:
+            RunControlClient(self._target(), self._flow.name).end(self._own_runs)
 
     def _claim_if_free(self) -> None:
         found = RunControlClient(self._target(), self._flow.name).read()
-        if found is None or found.ended or found.run == self._last_run or found.is_dead(self._unix_ms()):
+        if found is None or found.ended or found.run in self._own_runs or found.is_dead(self._unix_ms()):
             # The record is committed for the flow's progress topic, and its state is in the status topic.
             flow_topics.prepare(flow_topics.on_target(self._flow), self._target())
             self._claim(self.run, bool, holds=self._holds)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,12 +18,14 @@ import pytest
 from mirror.config.load import load
 from mirror.config.models import FlowConfig
 from mirror.errors import FlowError, KafkaTimeout, MirrorError
+from mirror.relay.model.ranges import Outcome
 from mirror.spark.driver import stream_flow, stream_job, stream_site
 from mirror.spark.driver.job_options import JobOptions
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.stream_flow import NoFreeSlot, StreamFlow
 from mirror.spark.driver.stream_site import Signals, StreamSite
 from mirror.spark.ledger.ledger import Ledger
+from mirror.spark.ledger.results import FlowReport
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused
 from mirror.spark.supervision.config_file import FlowSettings
 from mirror.spark.supervision.states import NEW, FlowState, Lost, Refused, Supervised
@@ -327,3 +330,35 @@ def test_the_control_record_follows_the_state(tmp_path: Path, monkeypatch: pytes
     assert control.calls == ["wait True", "wait False", "hold"]
     site.flow().leave()
     assert control.calls[3:] == ["close"]
+
+
+def test_a_flow_that_does_not_run_has_its_reason_in_the_summary(tmp_path: Path) -> None:
+    """Not what its last run has copied: `complete` would be wrong."""
+    site = Site(tmp_path)
+    site.change(PREPARING, RUNNING, AWAY)
+    assert (site.reports[0].outcome, site.reports[0].error) == (Outcome.FAILED, AWAY.reason)
+    site.change(AWAY, AGAIN_PREPARING, AGAIN, replace(AGAIN, state=FlowState.ENDED))
+    assert (site.reports[0].error, site.status()) == (AGAIN.reason, 1)
+
+
+def test_a_stream_that_is_stopped_before_a_flow_runs_has_failed_only_if_the_flow_had(tmp_path: Path) -> None:
+    ended = replace(PREPARING, state=FlowState.ENDED)
+    site = Site(tmp_path)
+    site.change(PREPARING, ended)
+    assert (site.reports[0].error, site.status()) == (None, 0)
+    site = Site(tmp_path)
+    site.change(PREPARING, AWAY, AGAIN_PREPARING)
+    site.flow().report = FlowReport("f", datetime.now(UTC))  # of a start that has opened its run
+    site.flow().on_change(None, AGAIN_PREPARING, ended)
+    assert (site.reports[0].error, site.status()) == (AWAY.reason, 1)
+
+
+def test_a_flow_that_failed_and_is_not_to_run_any_more_is_no_failure_of_the_stream(tmp_path: Path) -> None:
+    refused = Supervised(FlowState.REFUSED, 2, reason="no topic matches")
+    site = Site(tmp_path)
+    site.change(PREPARING, refused)
+    site.flow().on_removal()
+    site.flow().on_change(None, refused, replace(refused, state=FlowState.ENDED))
+    assert (site.reports, site.status()) == ([], 0)
+    site.change(RUNNING, AWAY, Supervised(FlowState.HELD, 3), name="g")
+    assert (site.reports[0].error, site.status()) == (None, 0)

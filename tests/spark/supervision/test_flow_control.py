@@ -183,7 +183,7 @@ def test_a_stop_of_the_run_that_waits_counts_for_the_start_that_begins_meanwhile
     site.control.close()
     site.client()._commit(asked)
     late = FlowControl(site.control._flow, OPTIONS, site.posted.append, site.warned.append, every_ms=60_000)
-    late._last_run = "run1"
+    late._own_runs.add("run1")
     run = late.claim("run2")
     run.sync()
     assert (site.found().run, site.posted[-1]) == ("run2", Held())
@@ -205,6 +205,31 @@ def test_another_run_that_this_one_replaces_is_named_once(site: Site) -> None:
     site.control.claim("run1")
     site.control.claim("run2")
     assert [line.partition(" on ")[0] for line in site.warned] == ["took over from run run0"]
+
+
+def test_a_run_whose_claim_was_not_answered_is_one_of_its_own(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def claim_unanswered(run: str) -> None:
+        commit = RunControlClient._commit
+
+        def time_out(client: RunControlClient, record: RunControl) -> None:
+            commit(client, record)
+            raise KafkaTimeout("no answer")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(RunControlClient, "_commit", time_out)
+            with pytest.raises(KafkaTimeout):
+                site.control.claim(run)
+
+    claim_unanswered("run1")
+    site.client().stop()
+    claim_unanswered("run2")
+    site.control.claim("run3")
+    site.posts(Held())
+    assert site.warned == []
+    claim_unanswered("run4")
+    assert site.found().run == "run4"
+    site.control.close()
+    assert site.found().ended
 
 
 def test_the_end_of_a_job_is_no_stop_of_the_flow(site: Site) -> None:
