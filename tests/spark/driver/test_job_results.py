@@ -215,6 +215,18 @@ def test_a_partition_that_is_gone_is_counted_once_though_its_reports_come_again(
     assert job.counted == [("x", 1_000)]
 
 
+def test_the_totals_keep_the_last_of_many_partitions_that_are_gone(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics may come and go every day, for years."""
+    monkeypatch.setattr("mirror.spark.ledger.results.MAX_GONE", 2)
+    x, y = job.ranges
+    job.ranges = [x, *(range_of(f"daily-{number}") for number in range(4)), y]
+    for range_ in job.ranges:
+        job.send(range_, 7)
+    for passed_ms in (7_000, 17_000):
+        job.results.update(BEGAN_MS + passed_ms, lambda: [x, y])
+    assert set(job.totals()) == {"x", "y", "daily-2", "daily-3", "bad"}
+
+
 def test_a_partition_that_has_come_back_is_counted_again(job: Job) -> None:
     x, y = job.ranges
     job.send(x, 10)
