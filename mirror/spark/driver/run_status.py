@@ -87,7 +87,7 @@ class RunStatus:
         self._turns: Final = dict[TopicPartition, int]()
         """Those of this run."""
         self._is_clean = False
-        self._unread = ""
+        self._unread = self._unused = ""
         self._was_read: Final = threading.Event()
         self._closing: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._follow, name=f"mirror-status-{flow.name}", daemon=True)
@@ -120,6 +120,8 @@ class RunStatus:
                 self._succeeded() if news.error is None else self._failed(news.error)
             except Exception as error:  # noqa: BLE001 - without this thread no report would be seen any more
                 self._failed(error)
+            else:
+                self._pass_on(news)
             self._was_read.set()
             self._closing.wait(_FOLLOW_S)
         if follower is not None:
@@ -134,7 +136,16 @@ class RunStatus:
             if self._targets is not None:
                 self._put(obstacle_records(self._known.obstacles, self._targets.obstacles))
             self._put(error_records(self._known.errors, news.records))
-        self.on_news(news)
+
+    def _pass_on(self, news: StatusNews) -> None:
+        try:
+            self.on_news(news)
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.exception("what the tasks report could not be used")
+            text = f"{type(error).__name__}: {error}"
+            if text != self._unused:
+                self._say(f"what its tasks report could not be used: {text}; please report this bug")
+            self._unused = text
 
     def _succeeded(self) -> None:
         self._unread = ""
