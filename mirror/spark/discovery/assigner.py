@@ -152,8 +152,9 @@ class Assigner:
     def update(self) -> None:
         """Give the partitions of lost tasks to others, and some back to tasks that live again; to be called often.
 
-        A lost task may live, and be unable to report. The fence of the other one protects a partition then; at least
-        once, records may be copied twice.
+        A lost task may live, and be unable to report; so may an earlier attempt of a task, for which a later one
+        settles at once. The fence of the other one protects a partition then; at least once, records may be copied
+        twice.
         """
         now = self._clock.now()
         with self._lock:
@@ -169,7 +170,8 @@ class Assigner:
             lost = ", ".join(map(str, sorted(set(of_tasks))))
             self._warn(
                 f"{len(of_tasks)} partitions are copied by other tasks until theirs report again: {lost}; a process or"
-                " host may have died, and Spark has no free slot to begin the task again"
+                " host may have died, and Spark has no free slot to begin the task again; if it lives, and cannot"
+                " report, a flow that copies at least once may copy records twice"
             )
         if self._is_away and not away:
             self._report("each task copies its own partitions again")
