@@ -50,10 +50,15 @@ class SickFlow:
         topic = NewTopic(name, len(leaders), replica_assignment=[[leader] for leader in leaders], config=config)
         self.target.admin.create_topics([topic])[name].result(WITHIN_S)
 
-    def fill(self, count: int) -> None:
+    def add_topic(self) -> None:
+        """Create another topic of the source, whose name begins with that of the first one, and a target for it."""
+        self.source.create(f"{self.topic}-more")
+        self._create(f"{self.target_topic}-more", [_GOOD])
+
+    def fill(self, count: int, size: int = 200) -> None:
         """So many records into each partition, of now; the first one also has transactions, of which one is aborted."""
         for partition in range(PARTITIONS):
-            values = (b"%d" % number + b"x" * 200 for number in range(count))
+            values = (b"%d" % number + b"x" * size for number in range(count))
             self.source.fill(self.topic, values, partition, first_ms=int(time.time() * 1000) - count)
         producer = self.source.producer(transactional_id=f"writer-{self.topic}")
         producer.init_transactions(WITHIN_S)

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from mirror.cli.exit_status import ATTENTION, DONE
 from mirror.errors import DeliveryCause
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.ports import free_ports
+from mirror.spark.ledger.copy_rate import MIN_BYTES
 from tests import jvm
 from tests.e2e.broker_side import Side
 from tests.e2e.feed import Feed
@@ -52,8 +54,8 @@ def sick(source: Side, unique: Callable[[str], str]) -> Iterator[SickFlow]:
 
 def test_every_query_has_an_answer_and_alerts_fire(site: Site, source: Side, sick: SickFlow, tmp_path: Path) -> None:
     """One stream for all of it: its start takes longer than the asking."""
-    sick.fill(300)
-    site.write({"a": source.address, "b": sick.address}, {NAME: flow("a", "b", [sick.topic], SHORT)})
+    sick.fill(300, size=2 * MIN_BYTES // (300 * PARTITIONS) + 1_000)  # in one period, or in two: a rate is measured
+    site.write({"a": source.address, "b": sick.address}, {NAME: flow("a", "b", [f"{sick.topic}.*"], SHORT)})
     (nobody,) = free_ports(1)
     environ = {
         "OTEL_METRICS_EXPORTER": "prometheus",
@@ -71,14 +73,21 @@ def test_every_query_has_an_answer_and_alerts_fire(site: Site, source: Side, sic
         eventually(
             lambda: sick.copied(SICK) > 0, within_s=WITHIN_S, what="a copy of the sick partition while it is well"
         )
-        sick.harm()
-        # A rate needs two epochs that ended before its eyes.
+        verified = site.run("--report-dir", str(tmp_path / "verified"), command="verify")
+        assert "equal" in verified.out, verified
+        rehearsed = site.finish(site.launch(site.command("rehearse")))
+        assert rehearsed.status in {DONE, ATTENTION}, rehearsed
+        # A rate needs two periods that ended, and two plans that were made, before its eyes.
         two = "sum(rate(mirror_period_duration_seconds_count[1m])) > 0"
-        eventually(lambda: asked.query(two), within_s=WITHIN_S, what="epochs")
+        eventually(lambda: asked.query(two), within_s=WITHIN_S, what="periods")
+        sick.add_topic()
+        again = "sum(rate(mirror_plan_duration_seconds_count[1m])) > 0"
+        eventually(lambda: asked.query(again), within_s=WITHIN_S, what="a plan of the new topic")
+        sick.harm()
         await_answers(asked, {"flow": NAME, "topic": sick.topic, "partition": str(SICK), "window": "1m"})
         await_alerts(asked, sick.topic)
         child.send_signal(signal.SIGTERM)
-        assert child.wait(WITHIN_S) == 0, said.all()
+        assert child.wait(WITHIN_S) == ATTENTION, said.all()  # its partition had expired
     site.await_end()
     assert "Traceback" not in said.all()
 
