@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,11 +17,12 @@ from mirror.telemetry.metrics.record_results import (
     record_counts,
     record_epoch,
     record_outcomes,
+    record_plan,
     record_results,
     record_task,
 )
 from mirror.telemetry.settings import is_sampled
-from mirror.telemetry.traces.spans import EpochFacts, Span, TaskFacts, epoch_spans, task_spans
+from mirror.telemetry.traces.spans import EpochFacts, Span, TaskFacts, epoch_spans, is_idle, task_spans
 
 if TYPE_CHECKING:
     from mirror.telemetry.settings import TelemetrySettings
@@ -91,10 +92,25 @@ class RunTelemetry:
         with self.metrics.lock:
             record_counts(self.metrics, flow, results)
 
+    def record_task(self, flow: str, report: TaskReport) -> None:
+        """Record what a task has measured since the last call."""
+        if self._settings.disabled:
+            return
+        with self.metrics.lock:
+            record_task(self.metrics, flow, report)
+
+    def record_plan(self, flow: str, took_ms: int) -> None:
+        """Record a plan that took so long."""
+        if self._settings.disabled:
+            return
+        with self.metrics.lock:
+            record_plan(self.metrics, flow, took_ms)
+
     def record_epoch(self, facts: EpochFacts, tasks: Iterable[EpochTaskResults], *, counted: bool = False) -> None:
         """Record the metrics and export the spans of an epoch that has ended. Returns immediately.
 
-        ``counted``: :meth:`record_counts` was called with what was copied.
+        ``counted``: it is a period of a stream. :meth:`record_counts` and :meth:`record_task` were called with what was
+        copied and measured, and its tasks export their spans themselves if there is a backend.
         """
         if self._settings.disabled:
             return
@@ -103,11 +119,11 @@ class RunTelemetry:
             self._record_metrics(facts, tasks, counted=counted)
         expired = any(result.expiries for task in tasks for result in task.results)
         if is_sampled(facts.id.trace, self._settings.ratio) or expired:
-            self._trace(facts, tasks)
+            self._trace(facts, tasks, counted=counted)
 
     def _record_metrics(self, facts: EpochFacts, tasks: Sequence[EpochTaskResults], *, counted: bool) -> None:
         (record_outcomes if counted else record_results)(self.metrics, facts.flow, facts.results)
-        for task in tasks:
+        for task in () if counted else tasks:
             if task.report is not None:
                 record_task(self.metrics, facts.flow, task.report)
         record_epoch(
@@ -116,18 +132,17 @@ class RunTelemetry:
             outcome=facts.outcome.value,
             ended_ms=facts.ended_ms,
             took_ms=facts.ended_ms - facts.began_ms,
-            planned_ms=facts.planned_ms,
         )
 
-    def _trace(self, facts: EpochFacts, tasks: Sequence[EpochTaskResults]) -> None:
+    def _trace(self, facts: EpochFacts, tasks: Sequence[EpochTaskResults], *, counted: bool) -> None:
         """Export the root span, and the spans that tasks have not exported: ids are the same in every process."""
         root = list(epoch_spans(facts))
         if self._settings.traces:
             self._exports.export_spans(root)
-            missing = [task for task in tasks if not (task.report and task.report.exported)]
+            missing = [task for task in tasks if not (counted or (task.report and task.report.exported))]
             self._exports.export_spans(_spans(missing, facts))
         else:
-            self._write_traces([*root, *_spans(tasks, facts)])
+            self._write_traces([*root, *_spans(_active(tasks) if counted else tasks, facts)])
 
     def export_metrics(self, *, at_once: bool = False) -> None:
         """Export the metrics if the export interval has passed, or ``at_once``.
@@ -177,6 +192,13 @@ class RunTelemetry:
             jsonl.append(self._report_dir / name, line)
         except OSError as error:
             self.file_error = f"{self._report_dir / name} cannot be written: {error.strerror or error}"
+
+
+def _active(tasks: Iterable[EpochTaskResults]) -> Iterator[EpochTaskResults]:
+    """Leave out the partitions of which a stream has no spans."""
+    for task in tasks:
+        if results := [result for result in task.results if not is_idle(result)]:
+            yield replace(task, results=results)
 
 
 def _spans(tasks: Iterable[EpochTaskResults], facts: EpochFacts) -> Iterator[Span]:

@@ -13,14 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.meters import Histogram
-from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.ranges import Range, RangeResult
 from mirror.telemetry.export.process import exports
 from mirror.telemetry.logs import log_partition
 from mirror.telemetry.metrics.record_results import record_task
 from mirror.telemetry.settings import is_sampled
 from mirror.telemetry.task_report import TaskReport
 from mirror.telemetry.traces.ids import SpanId, partition_id
-from mirror.telemetry.traces.spans import TaskFacts, partition_span, subspan, task_span, task_spans
+from mirror.telemetry.traces.spans import TaskFacts, is_idle, partition_span, subspan, task_span, task_spans
 
 if TYPE_CHECKING:
     from mirror.relay.model.observer import TaskSnapshot
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 _SAMPLE_S: Final = 1.0
+_REPORT_MS: Final = 15_000
+"""How often the task of a stream reports what it has measured, 2 KB, or with each export of metrics."""
 _FLUSH_MS: Final = 2_000
 
 
@@ -45,10 +47,12 @@ class TaskTelemetry:
         task: int,
         attempt: int,
         clock: Clock,
+        run: str = "",
         epoch_at: Callable[[int], SpanId] | None = None,
     ) -> None:
-        """``epoch_at`` returns the span of the period at a time (ms since 1970), if the task goes on for many of them.
+        """``run`` is that of the task's reports.
 
+        ``epoch_at`` returns the span of the period at a time (ms since 1970), if the task goes on for many of them.
         Without it all spans of the task belong to ``epoch``.
         """
         self._settings: Final = settings
@@ -57,6 +61,7 @@ class TaskTelemetry:
         """The epoch, or the period, of :attr:`_results`."""
         self._epoch_at: Final = epoch_at or (lambda _: epoch)
         self._flow: Final = flow
+        self._run: Final = run
         self._task: Final = task
         self._attempt: Final = attempt
         self._clock: Final = clock
@@ -67,9 +72,15 @@ class TaskTelemetry:
         self._first: TaskSnapshot | None = None
         self._last_exported: TaskSnapshot | None = None
         self._peaks: Counter[str] = Counter()
+        self._phases: Final = dict[str, int]()
+        self._send: Callable[[TaskReport], object] | None = None
         self._finished: Final = threading.Event()
         self._dropped_before: Final = self._exports.dropped()
         self._results: list[RangeResult] = []
+
+    def report_to(self, send: Callable[[TaskReport], object]) -> None:
+        """Have the task report while it lives: ``send`` is called in a thread, and must not wait."""
+        self._send = send
 
     # --- the observer
 
@@ -94,6 +105,8 @@ class TaskTelemetry:
         if epoch != self._epoch:
             self._export_task()
             self._epoch, self._part_began_ms, self._results = epoch, now_ms, []
+        for phase, ms in result.timeline.phases.items() if result.timeline else ():
+            self._phases[phase] = self._phases.get(phase, 0) + ms
         log_partition(result, self._epoch, self._attempt)
         self._results.append(result)
         if self._is_sampled(epoch) and not is_idle(result):
@@ -144,8 +157,9 @@ class TaskTelemetry:
     def _report(self) -> TaskReport:
         snapshot = self._sample()
         counted = None if snapshot is None or self._first is None else snapshot.since(self._first)
-        report = self._report_of(counted, self._began_ms, self._clock.unix_ms(), self._peaks)
-        return replace(report, dropped=self._dropped_since())
+        peaks, self._peaks = self._peaks, Counter()
+        report = self._report_of(counted, self._began_ms, self._clock.unix_ms(), peaks)
+        return replace(report, run=self._run, phases=dict(self._phases), dropped=self._dropped_since())
 
     def _report_of(
         self, counted: TaskSnapshot | None, began_ms: int, ended_ms: int, peaks: Mapping[str, int]
@@ -170,6 +184,8 @@ class TaskTelemetry:
 
     def _keep_sampling(self) -> None:
         samples_per_export = max(1, round(self._settings.metrics_every_ms / 1000 / _SAMPLE_S))
+        report_ms = min(_REPORT_MS, self._settings.metrics_every_ms)
+        samples_per_report = max(1, round(report_ms / 1000 / _SAMPLE_S))
         samples = 0
         while not self._finished.wait(_SAMPLE_S):
             samples += 1
@@ -177,6 +193,8 @@ class TaskTelemetry:
                 self._sample()
                 if samples % samples_per_export == 0:
                     self._export_metrics()
+                if self._send is not None and samples % samples_per_report == 0:
+                    self._send(self._report())
         with _logged():
             self._export_metrics()
 
@@ -211,12 +229,6 @@ def _logged() -> Iterator[None]:
         yield
     except Exception:  # noqa: BLE001 - a bug, and the copy goes on
         _log.exception("the task's metrics were not exported")
-
-
-def is_idle(result: RangeResult) -> bool:
-    """Return whether nothing happened to the partition. Of a stream's thousands, idle ones have no span."""
-    quiet = result.outcome is Outcome.COMPLETE and not (result.records or result.expiries or result.skipped)
-    return quiet and not (result.timeline and (result.timeline.events or result.timeline.spans))
 
 
 def _bytes_of(snapshot: TaskSnapshot) -> dict[str, int]:

@@ -88,5 +88,6 @@ def a_task(task: int = 0, attempt: int = 0, **more: Any) -> TaskReport:
         "networks": {"source": NetworkSnapshot({}, 100), "target": NetworkSnapshot({"Produce": meter}, 715)},
         "commits": commits,
         "peaks": {"buffer": 1_000, "buffer_size": 2_000, "in_flight": 500, "held": 700},
+        "phases": {"fencing": 100, "producing": 6_900},
     }
     return TaskReport(**{**values, **more})

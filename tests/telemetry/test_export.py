@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.runtime.clock import SystemClock
 from mirror.telemetry import task as task_module
 from mirror.telemetry.export import jsonl, process
+from mirror.telemetry.metrics.instruments import OF_TASKS
 from mirror.telemetry.run import EpochTaskResults, RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from mirror.telemetry.task import TaskTelemetry
+from mirror.telemetry.task_report import TaskReport
 from mirror.telemetry.traces.ids import epoch_id
 from mirror.telemetry.traces.spans import EXPIRED, EpochFacts
 from tests.polling import eventually
@@ -226,6 +229,46 @@ def test_run_without_a_backend_writes_otlp_files(tmp_path: Path) -> None:
     metrics = lines(tmp_path / jsonl.METRICS)
     names = {one["name"] for one in metrics[-1]["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]}
     assert {"mirror.expiries", "messaging.client.operation.duration", "mirror.period.last"} <= names
+
+
+def test_a_period_of_a_stream_has_spans_of_what_was_not_idle_and_its_measurements_were_recorded(tmp_path: Path) -> None:
+    idle = result(1, records=0, batches=0, bytes=0)
+    tasks = [EpochTaskResults(0, 0, [result(0), idle], a_task()), EpochTaskResults(1, 0, [idle], a_task(1))]
+    run = RunTelemetry(TelemetrySettings.of({}), tmp_path, SystemClock())
+    run.record_epoch(facts(result(0), idle), tasks, counted=True)
+    assert {one.name for one, _ in run.metrics.points()}.isdisjoint(one.name for one in OF_TASKS)
+    run.close()
+    spans = [span["name"] for line in lines(tmp_path / jsonl.TRACES) for span in spans_of(line)]
+    assert sorted(spans) == ["mirror.partition", "mirror.period", "mirror.plan", "mirror.task"]
+
+
+def test_the_tasks_of_a_stream_alone_export_their_spans_if_there_is_a_backend(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with receiver.http() as (address, taken):
+        run = RunTelemetry(of_environment(address, monkeypatch, **HTTP), tmp_path, SystemClock())
+        run.record_epoch(facts(expired(1)), [EpochTaskResults(0, 0, [expired(1)], None)], counted=True)
+        run.close()
+    assert sorted(span.name for span in taken.spans) == ["mirror.period", "mirror.plan"]
+
+
+def test_a_task_of_a_stream_reports_what_it_measures_while_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "_SAMPLE_S", 0.001)
+    monkeypatch.setattr(task_module, "_REPORT_MS", 1)
+    buffers = iter([1, 9])
+    telemetry = TaskTelemetry(
+        TelemetrySettings.of({}), epoch=EPOCH, flow="f", task=3, attempt=1, clock=SystemClock(), run="run-1"
+    )
+    reports = list[TaskReport]()
+    telemetry.report_to(reports.append)
+    telemetry.range_finished(a_range(1), expired(1))
+    telemetry.range_finished(a_range(1), expired(1))
+    telemetry.task_started(lambda: replace(look(), buffer=next(buffers, 4)))
+    eventually(lambda: len(reports) > 3, what="reports")
+    last = telemetry.finish()
+    assert (last.run, last.task, last.attempt, last.phases) == ("run-1", 3, 1, {"fencing": 200, "producing": 13_800})
+    assert max(one.peaks["buffer"] for one in reports) == 9
+    assert last.peaks["buffer"] == 4, "since the report before"
 
 
 def test_large_file_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

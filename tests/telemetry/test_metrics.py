@@ -39,7 +39,7 @@ def recorded_epoch() -> MetricStore:
     )
     record_results(metrics, "f", [deep, expired(1), result(2, Outcome.FENCED, records=0, batches=0)])
     record_task(metrics, "f", a_task())
-    record_epoch(metrics, "f", outcome="expired", ended_ms=AT_MS + 8_000, took_ms=8_000, planned_ms=40)
+    record_epoch(metrics, "f", outcome="expired", ended_ms=AT_MS + 8_000, took_ms=8_000)
     return metrics
 
 

@@ -5,6 +5,7 @@ key                  value                                                      
 ===================  ==========================================================  ====================================
 ``run``              :class:`RunState`                                           the driver
 ``task/N``           :class:`mirror.relay.model.reports.TaskState`               task N, every few seconds
+``measured/N``       :class:`mirror.telemetry.task_report.TaskReport`            task N of a stream
 ``part/TOPIC/P``     :class:`mirror.relay.model.reports.PartitionReport`,        the task that owns the partition, if
                      of a target partition                                       something has changed
 ``health/TOPIC/P``   since when a source partition fails, and in which traces    the driver; deleted once it is healthy
@@ -56,6 +57,7 @@ class StatusKind(enum.StrEnum):
 
     RUN = "run"
     TASK = "task"
+    MEASURED = "measured"
     PARTITION = "part"
     HEALTH = "health"
     TURN = "turn"
@@ -98,12 +100,17 @@ SYNC: Final = StatusKey(StatusKind.SYNC)
 RATE: Final = StatusKey(StatusKind.RATE)
 _OF_PARTITION: Final = frozenset({StatusKind.PARTITION, StatusKind.HEALTH, StatusKind.TURN, StatusKind.ERROR})
 _WITH_TOPIC: Final = _OF_PARTITION | {StatusKind.OBSTACLE}
-_WITH_NUMBER: Final = _OF_PARTITION | {StatusKind.TASK}
+_WITH_NUMBER: Final = _OF_PARTITION | {StatusKind.TASK, StatusKind.MEASURED}
 
 
 def task_key(task: int) -> StatusKey:
     """Return the key of a task's state."""
     return StatusKey(StatusKind.TASK, number=task)
+
+
+def measured_key(task: int) -> StatusKey:
+    """Return the key of what a task has measured."""
+    return StatusKey(StatusKind.MEASURED, number=task)
 
 
 def partition_key(kind: StatusKind, tp: TopicPartition) -> StatusKey:

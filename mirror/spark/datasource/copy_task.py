@@ -11,6 +11,7 @@ import os
 import socket
 import traceback
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -94,6 +95,7 @@ def _telemetry(options: FlowOptions, copied: CopyTask, attempt: int) -> TaskTele
         task=spec.task,
         attempt=attempt,
         clock=SystemClock(),
+        run=spec.run,
         epoch_at=None if spec.first_period is None else period_at,
     )
 
@@ -112,6 +114,7 @@ def _copy(
     """
     from mirror.config.flow_rules import source_options, target_options
     from mirror.relay.progress.status_topic import StatusWriter
+    from mirror.relay.progress.status_values import measured_key
     from mirror.relay.task.copy_ranges import copy_ranges
 
     config, flow = options.load()
@@ -128,6 +131,8 @@ def _copy(
         period_ms=spec.period_ms,
     )
     writer = StatusWriter(of_target, flow.name)
+    if telemetry is not None and spec.first_period is not None:
+        telemetry.report_to(partial(writer.put, measured_key(spec.task)))
 
     def send(report: TaskState | PartitionReport) -> None:
         if isinstance(report, PartitionReport):

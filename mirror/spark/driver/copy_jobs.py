@@ -96,6 +96,7 @@ class JobParts:
         without_task = [one for one in plan.results_without_task if (one.topic, one.partition) not in owned]
         plan = replace(plan, results_without_task=without_task)
         self.status.planned(plan)
+        self.results.record_plan(plan)
         return plan
 
     def job(self, plan: Plan, first_period: int | None) -> FlowJob[CopyTask, CopiedTask]:
@@ -233,6 +234,7 @@ class FollowedJob:
         parts = self._parts
         reports = [report for report in news.partitions if report.task != NO_TASK]
         self._job_results.take(reports)
+        self._job_results.measure(list(parts.status.table.measured.values()))
         self._assigner.on_status(news.tasks, reports)
         for line in (*self._failures.failed(reports), *self._failures.failed_tasks(news.tasks)):
             parts.lines.warn(line)
@@ -312,8 +314,8 @@ class BoundedJob:
         if plan.withheld and not cut_short:
             plan = replace(plan, withheld=self._still_open(plan.withheld))
         parts.status.returned(plan, attempts)
-        returned = [] if self._job is None else self._job.results
-        run = Period(plan=plan, attempts=attempts, returned=returned, began_ms=self._began_ms, ended_ms=ended_ms)
+        reports = [task.report for task in ([] if self._job is None else self._job.results) if task.report is not None]
+        run = Period(plan=plan, attempts=attempts, reports=reports, began_ms=self._began_ms, ended_ms=ended_ms)
         parts.results.end_run(run, join_results(plan, attempts, reached, cut_short=cut_short))
 
     def _attempts(self) -> list[Attempt]:

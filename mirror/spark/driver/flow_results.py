@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.relay.model.ranges import RangeResult
     from mirror.spark.driver.output.console import Consoles
-    from mirror.spark.ledger.attempts import Attempt, CopiedTask
+    from mirror.spark.ledger.attempts import Attempt
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.results import FlowReport
     from mirror.telemetry.run import RunTelemetry
+    from mirror.telemetry.task_report import TaskReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +33,17 @@ class Period:
     plan: Plan
     attempts: list[Attempt]
     """What was copied in it."""
-    returned: list[CopiedTask]
-    """The tasks that have ended in it."""
+    reports: list[TaskReport]
+    """What its tasks have measured, with the times of their spans."""
     began_ms: int
     ended_ms: int
 
     def by_task(self) -> list[EpochTaskResults]:
-        """Return the results of each task, with what its telemetry has recorded."""
+        """Return the results of each task, with its report."""
         results: dict[tuple[int, int], list[RangeResult]] = defaultdict(list)
         for attempt in self.attempts:
             results[attempt.task, attempt.attempt].append(attempt.result)
-        reports = [task.report for task in self.returned if task.report is not None]
-        report_of = {(report.task, report.attempt): report for report in reports}
+        report_of = {(report.task, report.attempt): report for report in self.reports}
         return [EpochTaskResults(*key, found, report_of.get(key)) for key, found in sorted(results.items())]
 
 
@@ -68,9 +68,19 @@ class FlowResults:
         self._write_sync: Final = write_sync
         self._debug: Final = debug
 
+    def record_plan(self, plan: Plan) -> None:
+        """Measure how long a plan took."""
+        if plan.took_ms is not None:
+            self._telemetry.record_plan(self._flow.name, plan.took_ms)
+
     def record_counts(self, results: list[RangeResult]) -> None:
         """Measure what was counted in a period that goes on."""
         self._telemetry.record_counts(self._flow.name, results)
+
+    def record_measured(self, reports: list[TaskReport]) -> None:
+        """Record what the tasks of a stream have measured since the last call."""
+        for report in reports:
+            self._telemetry.record_task(self._flow.name, report)
 
     def end_run(self, run: Period, results: list[RangeResult]) -> None:
         """Take the ``results`` of a scheduled run."""
@@ -79,7 +89,7 @@ class FlowResults:
         self._record(run, results, counted=False)
 
     def end_period(self, period: Period) -> None:
-        """Take the results of a period, whose counts were recorded before."""
+        """Take the results of a period, whose counts and measurements were recorded before."""
         number, results = period.plan.epoch, join_results(period.plan, period.attempts)
         self._write_sync()
         at = f"{datetime.now().astimezone():%H:%M:%S}"

@@ -24,6 +24,7 @@ from mirror.relay.model.reports import ReportedCounts, difference
 from mirror.spark.driver.flow_results import Period
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.results import Totals
+from mirror.telemetry.task_report import MeasuredTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.attempts import CopiedTask
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.plan import Plan
+    from mirror.telemetry.task_report import TaskReport
 
 _SHOWN_EVERY_MS: Final = 5_000
 """The report of a flow is made again this often while reports come: it has all of its partitions."""
@@ -64,6 +66,7 @@ class JobResults:
         self._ledger: Final = ledger
         self._period_ms: Final = period_ms
         self._counts: Final = ReportedCounts(run)
+        self._measured: Final = MeasuredTasks(run)
         self._totals: Final = Totals()
         self._before: Mapping[tuple[str, int], RangeResult] = {}
         """The totals when the period began."""
@@ -86,6 +89,12 @@ class JobResults:
                 self._totals.count(added)
             self._news = self._news or bool(counted)
         self._results.record_counts(counted)
+
+    def measure(self, reports: Iterable[TaskReport]) -> None:
+        """Record what tasks have measured."""
+        with self._lock:
+            added = [one for report in reports if (one := self._measured.take(report)) is not None]
+        self._results.record_measured(added)
 
     def on_planned(self, plan: Plan) -> None:
         """Take another plan for what has no task: its results without a task are those of the next period, too."""
@@ -113,7 +122,7 @@ class JobResults:
         """
         number = unix_ms // self._period_ms - self.first_period + 1
         if number > self._plan.epoch:
-            self._end_period(ranges(), number, unix_ms, [])
+            self._end_period(ranges(), number, unix_ms)
         elif not self._news or unix_ms - self._shown_ms < _SHOWN_EVERY_MS:
             return False
         self._shown_ms = unix_ms
@@ -126,12 +135,13 @@ class JobResults:
         ``ranges`` are those that the tasks had.
         """
         self.take(report for task in copied for report in task.last_reports)
+        self.measure(task.report for task in copied if task.report is not None)
         with self._lock:
             for attempt in (one for task in copied for one in task.attempts):
                 target = TopicPartition(attempt.result.target_topic, attempt.result.partition)
                 if self._counts.latest(target) is None:  # its task has not begun it: the result says why
                     self._totals.count(attempt.result)
-        self._end_period(ranges, None, unix_ms, copied)
+        self._end_period(ranges, None, unix_ms)
         self._show()
 
     def _show(self) -> None:
@@ -140,7 +150,7 @@ class JobResults:
             partitions = self._totals.results()
         self._results.report.partitions = partitions
 
-    def _end_period(self, ranges: list[Range], number: int | None, unix_ms: int, returned: list[CopiedTask]) -> None:
+    def _end_period(self, ranges: list[Range], number: int | None, unix_ms: int) -> None:
         """Record the period, and begin the one with that ``number`` and these ``ranges``, unless it is None."""
         with self._lock:  # a report is in the period before this or in the one after it
             ended, attempts = self._plan, self._attempts([*self._plan.ranges, *ranges])
@@ -150,11 +160,12 @@ class JobResults:
                 self._totals.keep({(one.topic, one.partition) for one in ranges} | set(without_task))
             self._before = self._totals.by_partition()
             began_ms, self._began_ms = self._began_ms, unix_ms
+            reports = self._measured.between(began_ms, unix_ms)
         self._on_period(ended, attempts)
         with contextlib.suppress(OSError):  # a stream goes on without its ledger
             self._ledger.write_attempts(attempts, ended.epoch)
         self._results.end_period(
-            Period(plan=ended, attempts=attempts, returned=returned, began_ms=began_ms, ended_ms=unix_ms)
+            Period(plan=ended, attempts=attempts, reports=reports, began_ms=began_ms, ended_ms=unix_ms)
         )
         if number is not None:
             self._write_plan(self._plan)

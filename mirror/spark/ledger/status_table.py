@@ -31,6 +31,7 @@ from mirror.spark.ledger.copy_rate import CopyRate
 from mirror.spark.ledger.obstacles import Obstacle
 from mirror.spark.ledger.partition_health import PartitionHealth, UnhealthyPartitions
 from mirror.telemetry.evidence import Evidence, LastRehearsal, LastVerification
+from mirror.telemetry.task_report import TaskReport
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -76,6 +77,7 @@ class LastError:
 
 
 _PARSED: Final[Mapping[StatusKind, type]] = {
+    StatusKind.MEASURED: TaskReport,
     StatusKind.HEALTH: PartitionHealth,
     StatusKind.TURN: Turn,
     StatusKind.ERROR: LastError,
@@ -86,7 +88,7 @@ _PARSED: Final[Mapping[StatusKind, type]] = {
     StatusKind.VERIFICATION: LastVerification,
     StatusKind.REHEARSAL: LastRehearsal,
 }
-"""The values of the driver's and the commands' records."""
+"""The values of records that are no :data:`mirror.relay.progress.status_values.StatusValue` yet."""
 
 
 @dataclass(slots=True)
@@ -102,6 +104,8 @@ class StatusTable:
     verify: LastVerification | None = None
     rehearse: LastRehearsal | None = None
     tasks: dict[int, TaskState] = field(default_factory=dict)
+    measured: dict[int, TaskReport] = field(default_factory=dict)
+    """By task."""
     partitions: dict[TopicPartition, Reported] = field(default_factory=dict)
     """By target partition."""
     health: dict[TopicPartition, PartitionHealth] = field(default_factory=dict)
@@ -143,10 +147,13 @@ class StatusTable:
 
     def _take(self, key: StatusKey, value: Any, time_ms: int) -> None:
         if isinstance(value, Mapping):
-            value = record_of(_PARSED[key.kind], value)
+            known = {"task": key.number} if key.kind is StatusKind.MEASURED else {}
+            value = record_of(_PARSED[key.kind], value, **known)
         match key.kind:
             case StatusKind.TASK:
                 _put(self.tasks, key.number, value)
+            case StatusKind.MEASURED:
+                _put(self.measured, key.number, value)
             case StatusKind.PARTITION:
                 _put(self.partitions, key.tp, None if value is None else Reported(value, time_ms))
             case StatusKind.HEALTH:
@@ -243,6 +250,7 @@ def outdated_records(table: StatusTable, plan: Plan, run: str, time_ms: int) -> 
     partitions = _partitions_of(plan)
     targets = set(partitions.values())
     old = [values.task_key(number) for number, task in table.tasks.items() if task.run != run]
+    old += [values.measured_key(number) for number, one in table.measured.items() if one.run != run]
     old += [partition_key(StatusKind.PARTITION, tp) for tp in table.partitions if tp not in targets]
     old += [
         partition_key(StatusKind.ERROR, tp)

@@ -268,7 +268,9 @@ EPOCH_DURATION: Final = Instrument(
     ("flow",),
     "time from a run's planning, or a period's start, to its results",
 )
-PLAN_DURATION: Final = Instrument("mirror.plan.duration", Kind.HISTOGRAM, "s", ("flow",), "time to plan a run")
+PLAN_DURATION: Final = Instrument(
+    "mirror.plan.duration", Kind.HISTOGRAM, "s", ("flow",), "time to plan a run, or what has changed for a stream"
+)
 COMMIT_DURATION: Final = Instrument(
     "mirror.commit.duration",
     Kind.HISTOGRAM,

@@ -22,12 +22,10 @@ def record_results(metrics: MetricStore, flow: str, results: Sequence[RangeResul
 
 
 def record_outcomes(metrics: MetricStore, flow: str, results: Iterable[RangeResult]) -> None:
-    """Record how the partitions of an epoch have ended, and what they spent their time with."""
+    """Record how the partitions of an epoch have ended."""
     for result in results:
         metrics.add(instruments.OUTCOMES, 1, flow=flow, outcome=result.outcome.value)
         metrics.add(instruments.FENCED, result.outcome is Outcome.FENCED, flow=flow)
-        for phase, ms in result.timeline.phases.items() if result.timeline else ():
-            metrics.add(instruments.PHASES, ms / 1000, flow=flow, phase=phase)
 
 
 def record_counts(metrics: MetricStore, flow: str, results: Iterable[RangeResult]) -> None:
@@ -79,22 +77,22 @@ def record_task(metrics: MetricStore, flow: str, report: TaskReport) -> None:
         (instruments.HELD, "held"),
     ):
         metrics.set(instrument, report.peaks.get(peak), flow=flow, task=report.task)
+    for phase, ms in report.phases.items():
+        metrics.add(instruments.PHASES, ms / 1000, flow=flow, phase=phase)
     for signal, count in report.dropped.items():
         metrics.add(instruments.DROPPED, count, signal=signal)
 
 
-def record_epoch(
-    metrics: MetricStore, flow: str, *, outcome: str, ended_ms: int, took_ms: int, planned_ms: int | None
-) -> None:
-    """Record an epoch that ended at ``ended_ms`` since 1970, ``took_ms`` after its planning began.
-
-    ``planned_ms`` is how long planning took; None if it is not known.
-    """
+def record_epoch(metrics: MetricStore, flow: str, *, outcome: str, ended_ms: int, took_ms: int) -> None:
+    """Record an epoch that ended at ``ended_ms`` since 1970, ``took_ms`` after its planning began."""
     metrics.add(instruments.EPOCHS, 1, flow=flow, outcome=outcome)
     metrics.set(instruments.LAST_EPOCH, ended_ms / 1000, flow=flow)
     metrics.merge(instruments.EPOCH_DURATION, _histogram_of(took_ms), flow=flow)
-    if planned_ms is not None:
-        metrics.merge(instruments.PLAN_DURATION, _histogram_of(planned_ms), flow=flow)
+
+
+def record_plan(metrics: MetricStore, flow: str, took_ms: int) -> None:
+    """Record a plan that took so long."""
+    metrics.merge(instruments.PLAN_DURATION, _histogram_of(took_ms), flow=flow)
 
 
 def _histogram_of(ms: int) -> Histogram:

@@ -168,6 +168,12 @@ def task_span(facts: TaskFacts, results: Iterable[RangeResult]) -> Span:
     )
 
 
+def is_idle(result: RangeResult) -> bool:
+    """Return whether nothing happened to the partition. Of a stream's thousands, idle ones have no span."""
+    quiet = result.outcome is Outcome.COMPLETE and not (result.records or result.expiries or result.skipped)
+    return quiet and not (result.timeline and (result.timeline.events or result.timeline.spans))
+
+
 def partition_span(facts: TaskFacts, result: RangeResult) -> Span:
     """Return the span of one partition's copy in this task."""
     timeline = result.timeline or CopyTimeline()

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark import SparkFiles
 
+from mirror.relay.model.observer import TaskSnapshot
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
+from mirror.relay.progress import status_topic
+from mirror.relay.progress.status_values import StatusKey
 from mirror.spark.datasource import copy_task as module
 from mirror.spark.datasource.copy_task import copy_task
 from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.datasource.task_spec import CopyTask, TaskSpec
+from mirror.telemetry import task as task_module
+from mirror.telemetry.task_report import TaskReport
+from tests.polling import eventually
+from tests.spark.flow_harness import configuration
+from tests.telemetry.test_export import look
+
+if TYPE_CHECKING:
+    from mirror.telemetry.task import TaskTelemetry
 
 
 def range_of(**more: Any) -> Range:
@@ -40,6 +51,47 @@ def test_what_fails_in_a_stream_is_spark_s_to_begin_again_and_in_a_run_is_a_resu
     assert (attempt.result.outcome, attempt.result.error) == (Outcome.FAILED, "ZeroDivisionError: a bug")
     with pytest.raises(ZeroDivisionError):
         copy_task(options, CopyTask(TaskSpec(run="run-1", job=1, first_period=7), [copied]))
+
+
+@pytest.mark.parametrize(
+    ("spec", "reports"),
+    [(TaskSpec(run="r", job=1, task=4, first_period=7), True), (TaskSpec(run="r", job=0, task=4), False)],
+)
+def test_the_task_of_a_stream_alone_reports_what_it_measures_to_the_status_topic(
+    spec: TaskSpec, reports: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = list[tuple[StatusKey, object]]()
+
+    class Writer:
+        """In place of that of the status topic."""
+
+        def __init__(self, *_: object) -> None: ...
+
+        def put(self, key: StatusKey, value: object) -> None:
+            written.append((key, value))
+
+        def close(self, _: int) -> None: ...
+
+    def measure(*_: object, watcher: TaskTelemetry, **__: object) -> list[RangeResult]:
+        samples = list[TaskSnapshot]()
+
+        def sample() -> TaskSnapshot:
+            samples.append(look())
+            return samples[-1]
+
+        watcher.task_started(sample)
+        eventually(lambda: written if reports else len(samples) > 5, what="a report, or time for some")
+        return []
+
+    monkeypatch.setattr(task_module, "_SAMPLE_S", 0.001)
+    monkeypatch.setattr(task_module, "_REPORT_MS", 1)
+    monkeypatch.setattr(status_topic, "StatusWriter", Writer)
+    monkeypatch.setattr("mirror.relay.task.copy_ranges.copy_ranges", measure)
+    (tmp_path / "mirror.toml").write_text(configuration())
+    copied = copy_task(FlowOptions(tmp_path / "mirror.toml", "f", tmp_path), CopyTask(spec, []))
+    assert copied.report is not None
+    assert {str(key) for key, _ in written} == ({"measured/4"} if reports else set())
+    assert all(isinstance(value, TaskReport) and (value.run, value.task) == ("r", 4) for _, value in written)
 
 
 @pytest.mark.parametrize("ranges", [[], [range_of(start=5)]])

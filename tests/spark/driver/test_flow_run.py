@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mirror.errors import AuthorizationFailed, FlowError
+from mirror.meters import Histogram
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
+from mirror.relay.progress import status_values
 from mirror.relay.progress.control import RunControl
+from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.runtime.clock import SystemClock
 from mirror.spark import flow_admins
 from mirror.spark.contact import is_away
 from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.driver import copy_jobs, flow_preparation, flow_run
+from mirror.spark.driver import copy_jobs, flow_preparation, flow_run, run_status
 from mirror.spark.driver.copy_jobs import FollowedJob
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.job_results import JobResults
@@ -41,15 +44,18 @@ from mirror.spark.status import lag_monitor, status_reader, target_progress
 from mirror.spark.supervision import flow_control
 from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, Resumed, TakenOver
+from mirror.telemetry.metrics.instruments import COMMIT_DURATION, OF_TASKS, PHASES, PLAN_DURATION
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.polling import eventually
-from tests.spark.fakes import Admin
+from tests.spark.fakes import Admin, SilentFollower
 from tests.spark.flow_harness import FlowHarness, configuration, use_fakes
+from tests.telemetry.results import a_task
 
 if TYPE_CHECKING:
     from mirror.spark.datasource.task_spec import CopyTask
     from mirror.spark.supervision.states import Event
+    from mirror.telemetry.metrics.instruments import Instrument
 
 
 class Job:
@@ -75,7 +81,8 @@ class Job:
 
     def answer(self, task: CopyTask, outcome: Outcome, error: str | None = None) -> None:
         results = [RangeResult.initial(one, one.start, outcome, error) for one in task.ranges]
-        self.results.append(CopiedTask([Attempt(task.spec.task, 0, one) for one in results], task.spec.job, None))
+        report = a_task(task.spec.task, run=task.spec.run)
+        self.results.append(CopiedTask([Attempt(task.spec.task, 0, one) for one in results], task.spec.job, report))
 
 
 class Run(FlowHarness):
@@ -89,6 +96,7 @@ class Run(FlowHarness):
         topics: str = "orders.*",
         follows: bool = True,
         initial: InitialPartitions | None = None,
+        telemetry: TelemetrySettings | None = None,
     ) -> None:
         super().__init__(folder, topics)
         self.config.write_text(configuration(topics) + "\n".join(lines))
@@ -105,6 +113,7 @@ class Run(FlowHarness):
             return self.jobs[-1]
 
         monkeypatch.setattr(copy_jobs, "copy_job", copy_job)
+        self.telemetry = RunTelemetry(telemetry or TelemetrySettings(disabled=True), self.report, SystemClock())
         self.posted: list[object] = []
         self.flow_control = FlowControl(flow, {"bootstrap.servers": "b:1"}, self._on_control, Consoles().warning)
         self.stream = FlowRun(
@@ -114,7 +123,7 @@ class Run(FlowHarness):
             options,
             self.flow_report,
             consoles=Consoles(),
-            telemetry=RunTelemetry(TelemetrySettings(disabled=True), self.report, SystemClock()),
+            telemetry=self.telemetry,
             findings=Findings(),
             control=self.flow_control,
             follows=follows,
@@ -318,6 +327,45 @@ def test_a_job_is_cancelled_if_the_run_cannot_wait_for_it(tmp_path: Path, monkey
     run = Run(tmp_path, monkeypatch)
     run.ended()
     assert (str(run.error), run.jobs[0].cancelled) == ("a bug", True)
+
+
+class MeasuringTasks(SilentFollower):
+    """As a follower of the status topic, where task 0 has reported what it has measured."""
+
+    def news(self, *_: object) -> StatusNews:
+        measured = status_values.measured_key(0)
+        value = status_values.decode(measured, status_values.encode(a_task(run="run-1")), "f")
+        return StatusNews(again=True, records=[StatusRecord(measured, value, 1)])
+
+
+def measured_by(run: Run) -> dict[Instrument, float]:
+    """The instruments that have a value, and how much they have counted."""
+    with run.telemetry.metrics.lock:
+        return {
+            one: sum(point.value.count if isinstance(point.value, Histogram) else point.value for point in points)
+            for one, points in run.telemetry.metrics.points()
+        }
+
+
+def test_the_measurements_of_tasks_are_recorded_while_a_stream_lives_and_once_a_run_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_tasks = OF_TASKS | {PHASES, PLAN_DURATION}
+    run = Run(tmp_path, monkeypatch, follows=False, telemetry=TelemetrySettings())
+    run.begin().end()
+    assert run.ended() == JobEnded("in order")
+    assert measured_by(run).keys() >= of_tasks
+    assert (measured_by(run)[COMMIT_DURATION], measured_by(run)[PLAN_DURATION]) == (2, 1), "there are two tasks"
+
+    monkeypatch.setattr(run_status, "StatusFollower", MeasuringTasks)
+    run = Run(tmp_path, monkeypatch, telemetry=TelemetrySettings())
+    job = run.begin()
+    eventually(lambda: measured_by(run).keys() >= of_tasks, what="what the task has reported")
+    assert (measured_by(run)[COMMIT_DURATION], measured_by(run)[PLAN_DURATION]) == (1, 1)
+    run.stream.stop()
+    job.end()
+    assert run.ended() == JobEnded("in order")
+    assert measured_by(run)[COMMIT_DURATION] == 3, "there are three tasks, and one was counted before"
 
 
 def test_what_has_appeared_between_two_starts_of_a_flow_is_copied_from_its_first_record(

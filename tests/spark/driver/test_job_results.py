@@ -21,10 +21,12 @@ from mirror.spark.ledger.attempts import Attempt, CopiedTask
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, exit_status
+from tests.telemetry.results import a_task
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.telemetry.run import EpochTaskResults
+    from mirror.telemetry.task_report import TaskReport
     from mirror.telemetry.traces.spans import EpochFacts
 
 RUN, PERIOD_MS, BEGAN_MS = "run-1", 10_000, 1_000_003_000
@@ -68,10 +70,16 @@ class Job:
             self.task_reports += [(one.task, one.attempt, one.report) for one in tasks]
 
         self.recorded: list[tuple[int, int, int]] = []
-        self.task_reports: list[tuple[int, int, object]] = []
+        self.task_reports: list[tuple[int, int, TaskReport | None]] = []
+        self.measured: list[int] = []
         telemetry = cast(
             "Any",
-            SimpleNamespace(record_counts=record_counts, record_epoch=record_epoch, export_metrics=lambda: None),
+            SimpleNamespace(
+                record_counts=record_counts,
+                record_epoch=record_epoch,
+                record_task=lambda _, report: self.measured.append(report.commits.count),
+                export_metrics=lambda: None,
+            ),
         )
         flow = cast("FlowConfig", SimpleNamespace(name="f", source="a", target="b"))
         self.lines: list[str] = []
@@ -283,7 +291,7 @@ def test_a_period_is_shown_and_measured_although_the_report_folder_is_full(
     monkeypatch.setattr(os, "fsync", full)
     job.send(job.ranges[0], 10)
     job.update(7_000)
-    report = cast("Any", SimpleNamespace(task=0, attempt=0))
+    report = a_task(run=RUN)
     job.finish(CopiedTask([], 1, report, [job.report_of(job.ranges[0], 12)]))
     assert job.ledger.attempts(1) == []
     assert [line.partition("flow f: ")[2].partition(",")[0] for line in job.lines] == [
@@ -293,7 +301,13 @@ def test_a_period_is_shown_and_measured_although_the_report_folder_is_full(
     assert [line["records"] for line in job.json] == [10, 2]
     ended_ms = BEGAN_MS + 7_000
     assert job.recorded == [(1, BEGAN_MS - 20, ended_ms), (2, ended_ms, ended_ms)]
-    assert (0, 0, report) in job.task_reports
+    *_, (task, attempt, reported) = [one for one in job.task_reports if one[2] is not None]
+    assert (task, attempt, reported) == (
+        0,
+        0,
+        replace(report, began_ms=max(report.began_ms, ended_ms), ended_ms=ended_ms),
+    )
+    assert job.measured == [1]
 
 
 def test_a_partition_that_was_taken_within_a_period_is_in_it(job: Job) -> None:

@@ -49,11 +49,15 @@ from mirror.telemetry.evidence import (
     RehearsalObstacle,
     VerifiedPartition,
 )
+from mirror.telemetry.metrics.metric_store import MetricStore
+from mirror.telemetry.metrics.record_results import record_task
+from mirror.telemetry.task_report import MeasuredTasks
 from mirror.telemetry.traces.ids import epoch_id
 from tests.relay.progress.test_status_values import KEY, PLAIN, REPORT, TASK
 from tests.spark.ledger.test_results import result
 from tests.spark.planning.test_packing import backlog
 from tests.spark.planning.test_range_planner import flow
+from tests.telemetry.results import a_task
 from tests.telemetry.test_evidence import DIFFERENT, rehearsed, verified
 
 if TYPE_CHECKING:
@@ -235,7 +239,15 @@ def test_old_errors_and_those_of_partitions_that_have_gone_are_forgotten() -> No
     assert {str(key) for key in found} == {"error/t/0", "error/t/2"}
 
 
-@pytest.mark.parametrize("value", [VERIFIED, REHEARSED, FAILING, Turn(1), Obstacle("x"), LastError("x", 1)])
+def test_what_tasks_measure_is_read_as_it_was_written_and_that_of_earlier_runs_is_deleted() -> None:
+    table, reports = StatusTable(), {0: a_task(0, run="r"), 7: a_task(7, run="r", dropped={"traces": 1})}
+    table.apply(news({status_values.measured_key(number): report for number, report in reports.items()}))
+    assert table.measured == reports
+    assert outdated_records(table, plan_of(0), "r", 1) == {}
+    assert {str(key) for key in outdated_records(table, plan_of(0), "next", 1)} == {"measured/0", "measured/7"}
+
+
+@pytest.mark.parametrize("value", [VERIFIED, REHEARSED, a_task(), FAILING, Turn(1), Obstacle("x"), LastError("x", 1)])
 @given(data=st.data())
 @settings(max_examples=25)
 def test_any_value_is_taken_as_one_to_compute_with_or_none(value: object, data: st.DataObject) -> None:
@@ -248,6 +260,7 @@ def test_any_value_is_taken_as_one_to_compute_with_or_none(value: object, data: 
             break
         place = place[name]
     keys = [status_values.VERIFICATION, status_values.REHEARSAL, status_values.obstacle_key("t")]
+    keys += [status_values.measured_key(0)]
     keys += [
         status_values.partition_key(kind, TPS[0]) for kind in (StatusKind.TURN, StatusKind.HEALTH, StatusKind.ERROR)
     ]
@@ -255,6 +268,10 @@ def test_any_value_is_taken_as_one_to_compute_with_or_none(value: object, data: 
     for key in keys:
         read = status_values.decode(key, json.dumps({"v": 1, **stored}).encode(), "f")
         table.apply(StatusNews(again=False, records=[StatusRecord(key, read, 1)]))
+    measured, metrics = MeasuredTasks(""), MetricStore()
+    for report in table.measured.values():
+        if (added := measured.take(report)) is not None:
+            record_task(metrics, "f", added)
     verification, rehearsal = table.evidence.verification, table.evidence.rehearsal
     if verification is not None:
         assert sum(verification.outcomes.values()) + sum(verification.equal_to.values()) >= 0
