@@ -30,7 +30,6 @@ from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status, summary_text
 from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
-from mirror.spark.run_control import new_run_id
 from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import Resumed
 
@@ -127,10 +126,10 @@ def run_flows(
     findings = check(config, flows, summary, consoles)
     with run_telemetry(options.report_dir, consoles) as telemetry:
         for flow in flows:
-            report = FlowReport(flow.name, datetime.now(UTC), run=new_run_id())
             runs: list[FlowRun] = []
             target = config.clusters[flow.target].client_options()
             control = FlowControl(flow, target, partial(_follow, runs), partial(_warn, consoles, flow.name))
+            report = FlowReport(flow.name, datetime.now(UTC), run=control.run)
             run = FlowRun(
                 context,
                 config,

@@ -166,6 +166,7 @@ class FlowRun:
             raise FlowError(reason)
         self._watch = resources.enter_context(self._preparation.open_watch())
         self._watch.check()
+        self._control.wait(claims=True)
         status = self._status = RunStatus(
             self._target_options, flow, self._options.run, self._lines.tell, self._outages
         )
@@ -182,10 +183,10 @@ class FlowRun:
             resources.callback(self._report_end, status)
         source, target = resources.enter_context(open_admins(self._config, flow))
         self._learn_addresses(source, target)
+        context = self._context()
         if self._asked.is_set():
             return self._ended()
-        claimed = self._claimed = self._claim()
-        context = self._context()
+        claimed = self._claimed = self._claim()  # this ends another run, so nothing slow or doubtful comes after it
         self._lines.tell("planning")
         options = replace(self._options, parallelism=self._options.parallelism or context.defaultParallelism)
         parts = JobParts(

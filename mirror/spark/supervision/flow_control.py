@@ -153,7 +153,7 @@ class FlowControl:
 
     def unclaimed(self) -> ClaimedRun:
         """Return a run that has not claimed the flow: it has no name, and its tasks follow no record."""
-        return self._submit(lambda: ClaimedRun(self, RunControlClient(self._target(), self._flow.name), bool)).result()
+        return self._submit(self._unclaimed).result()
 
     def begin(self) -> str:
         """Return the identifier of the run of a start, and take it for :attr:`run`."""
@@ -284,6 +284,10 @@ class FlowControl:
         self._waits = False
         self._run = claimed = ClaimedRun(self, client, then)
         return claimed
+
+    def _unclaimed(self) -> ClaimedRun:
+        self._waits = False
+        return ClaimedRun(self, RunControlClient(self._target(), self._flow.name), bool)
 
     def _wait(self, claims: bool) -> None:
         self._waits, self._holds = claims or self._run is not None, False

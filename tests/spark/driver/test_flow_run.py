@@ -53,6 +53,8 @@ from tests.spark.flow_harness import FlowHarness, configuration, use_fakes
 from tests.telemetry.results import a_task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mirror.spark.datasource.task_spec import CopyTask
     from mirror.spark.supervision.states import Event
     from mirror.telemetry.metrics.instruments import Instrument
@@ -115,9 +117,10 @@ class Run(FlowHarness):
         monkeypatch.setattr(copy_jobs, "copy_job", copy_job)
         self.telemetry = RunTelemetry(telemetry or TelemetrySettings(disabled=True), self.report, SystemClock())
         self.posted: list[object] = []
+        self.context: Callable[[], Any] = lambda: SimpleNamespace(defaultParallelism=3)
         self.flow_control = FlowControl(flow, {"bootstrap.servers": "b:1"}, self._on_control, Consoles().warning)
         self.stream = FlowRun(
-            lambda: cast("Any", SimpleNamespace(defaultParallelism=3)),
+            self._open_context,
             config,
             flow,
             options,
@@ -132,6 +135,9 @@ class Run(FlowHarness):
         self.event: Event | None = None
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _open_context(self) -> Any:
+        return self.context()
 
     def _on_control(self, event: Held | TakenOver | Resumed) -> None:
         """As who has opened the run, and stops it."""
@@ -485,7 +491,7 @@ def test_a_scheduled_run_that_another_one_has_ended_names_it_unless_it_was_compl
 def test_a_scheduled_run_that_cannot_claim_its_flow_copies_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(_: object) -> None:
+    def refuse(*_: object) -> None:
         raise AuthorizationFailed("Write on the group is missing", 30)
 
     monkeypatch.setattr(RunControlClient, "claim", refuse)
@@ -498,6 +504,40 @@ def test_a_scheduled_run_that_cannot_claim_its_flow_copies_all_the_same(
     run.ended()
     assert run.flow_report.outcome is Outcome.COMPLETE
     assert "another run of it could not be asked to end" in capsys.readouterr().err
+
+
+def test_a_run_without_spark_does_not_end_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path, monkeypatch, follows=False)
+    run.control("run-0").claim()
+
+    def fail() -> None:
+        raise RuntimeError("no executor has registered")
+
+    run.context = fail
+    run.ended()
+    assert str(run.error) == "no executor has registered"
+    assert (run.record().run, run.record().ended) == ("run-0", False)
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_mirror_stop_ends_a_run_that_prepares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, follows: bool
+) -> None:
+    monkeypatch.setattr(flow_control, "POLL_INTERVAL_MS", 5)
+    run = Run(tmp_path, monkeypatch, follows=follows)
+    prepare, prepared = run.stream._preparation.prepare, threading.Event()
+
+    def wait() -> TargetTopics:
+        assert prepared.wait(30)
+        return prepare()
+
+    monkeypatch.setattr(run.stream._preparation, "prepare", wait)
+    run._thread.start()
+    eventually(lambda: run.control().stop() is not None, what="the run that prepares")
+    eventually(lambda: Held() in run.posted, what="the command")
+    prepared.set()
+    assert isinstance(run.ended(), JobEnded)
+    assert (run.jobs, run.record().ended) == ([], True)
 
 
 # --- beside the copies
