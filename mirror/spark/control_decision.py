@@ -18,9 +18,7 @@ class Decision(NamedTuple):
     took_over: RunControl | None = None
     """The record of the run that this one takes over from, which is not known to have ended."""
     stop: bool = False
-    """Whether this run is to end, or has ended."""
-    resumed: bool = False
-    """Whether the flow of this run, which has ended, is to begin again."""
+    """Whether this run is to end, or has ended; False of one that has: its flow is to begin again."""
 
 
 def decide(found: RunControl | None, wanted: RunControl, *, unix_ms: int) -> Decision:
@@ -33,7 +31,7 @@ def decide(found: RunControl | None, wanted: RunControl, *, unix_ms: int) -> Dec
     if found is not None and fences(found, wanted):
         return Decision(fenced_by=found)
     if wanted.ended and found is not None and found.ended and not found.stop:
-        return Decision(resumed=True)
+        return Decision()
     if found is None or found.run != wanted.run:
         if wanted.ended and found is not None:
             return Decision(stop=True)

@@ -58,8 +58,8 @@ def test_the_record_of_a_run_that_has_ended_is_kept_until_it_is_resumed() -> Non
     for found in (None, OWN, OWN.stopped(), replace(own, seen_ms=NOW - HEARTBEAT_INTERVAL_MS)):
         assert of(found, own) == Decision(own, stop=True)
     assert of(own, own) == Decision(stop=True)
-    assert of(replace(own, stop=False), own) == Decision(resumed=True)
-    assert of(replace(LATER, ended=True), own) == Decision(resumed=True), "another run has copied the flow since"
+    assert of(replace(own, stop=False), own) == Decision()
+    assert of(replace(LATER, ended=True), own) == Decision(), "another run has copied the flow since"
     assert of(LATER.stopped(ended=True), own) == Decision(stop=True)
 
 

@@ -1,6 +1,6 @@
 """The driver's script of a stream: runs one Spark job per flow, until it is stopped.
 
-Exit status: 0 ended in order (drained, or stopped by a signal or ``mirror stop``); 1 could not run; 2 wrong usage;
+Exit status: 0 ended in order (stopped by a signal or ``mirror stop``); 1 could not run; 2 wrong usage;
 3 ended with partitions that did not complete, or because another run took over; 4 MirrorMaker 2 copies again what a
 flow has taken over; 130 or 143 interrupted: a signal stopped it, and it did not end within ``shutdown-timeout-ms``.
 """
