@@ -166,7 +166,8 @@ class FlowRun:
             raise FlowError(reason)
         self._watch = resources.enter_context(self._preparation.open_watch())
         self._watch.check()
-        self._control.wait(claims=True)
+        if not self._asked.is_set():  # the control may be that of a later start
+            self._control.wait(claims=True)
         status = self._status = RunStatus(
             self._target_options, flow, self._options.run, self._lines.tell, self._outages
         )

@@ -230,7 +230,8 @@ def _stop(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Ne
             return now, "none"
         is_taken = isinstance(event, TakenOver)
         return replace(now, then=FlowState.HELD, reason=_why_held(event), by_other_run=is_taken), action
-    return replace(now, then=FlowState.ENDED), action
+    reason = "" if now.then is FlowState.HELD else now.reason  # what holds it counts no more
+    return replace(now, then=FlowState.ENDED, reason=reason), action
 
 
 def _hold(now: Supervised, event: Event, unix_ms: int, _backoff: Backoff) -> Next:

@@ -217,6 +217,7 @@ def test_a_stop_before_the_job_has_begun_ends_the_run(tmp_path: Path, monkeypatc
     run.stream.stop()
     assert run.ended() == JobEnded("in order")
     assert run.jobs == []
+    assert (run.record().run, run.flow_control._waits) == ("", False), "the control may be that of a later start"
 
 
 def test_a_scheduled_run_that_is_stopped_before_its_job_is_not_complete(

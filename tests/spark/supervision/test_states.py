@@ -225,6 +225,12 @@ def test_a_flow_that_is_to_end_ends_once_its_job_has(flow: Flow) -> None:
     assert flow.state is FlowState.ENDED
 
 
+def test_a_flow_that_ends_before_it_is_held_does_not_end_for_that_reason(flow: Flow) -> None:
+    """A reason of a flow that prepares is why it did not run: the summary would have it as an error."""
+    flow.after(Due(), Held(), StopAsked())
+    assert (flow.now.then, flow.now.reason) == (FlowState.ENDED, "")
+
+
 def test_a_flow_that_is_added_again_while_it_ends_starts_again(flow: Flow) -> None:
     flow.after(Due(), Began(), StopAsked(), Edited(changed=False), JobEnded("in order"))
     assert flow.state is FlowState.PREPARING
