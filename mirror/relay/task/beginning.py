@@ -26,7 +26,7 @@ _BACKOFF_MAX_MS: Final = 15_000
 """Far less than the minute that a task has for its first report after an outage: others would have its partitions."""
 _READ_TIMEOUT_MS: Final = 3_000
 _FAILED_PAUSE_MS: Final = 10_000
-"""Spark begins a failed task again at once, up to a limit: so much later, other tasks have its partitions."""
+"""Spark begins a failed task again at once, up to a limit: other tasks copy its partitions meanwhile."""
 
 
 def copy_once_clusters_answer(
