@@ -32,7 +32,7 @@ def result(partition: int, outcome: Outcome = Outcome.COMPLETE, **more: Any) -> 
     return RangeResult(**{**values, **more})
 
 
-def expired(partition: int, **story: Any) -> RangeResult:
+def expired(partition: int, **more: Any) -> RangeResult:
     error = DeliveryTimeout(
         "too late",
         topic="a.orders",
@@ -59,7 +59,7 @@ def expired(partition: int, **story: Any) -> RangeResult:
         spans=[
             {"name": SpanName.ATTEMPT.value, "began_ms": AT_MS + 100, "ended_ms": AT_MS + 6_100, "error": "too late"}
         ],
-        **story,
+        **more,
     )
     return result(
         partition,

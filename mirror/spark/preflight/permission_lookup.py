@@ -97,7 +97,7 @@ def _denied(found: Outcomes[str, V]) -> list[str]:
 def _on_brokers(admin: Admin, timeout_ms: int) -> Operations:
     """Return what is allowed on the configuration of one of the brokers: one permission is for all of them.
 
-    Whoever lacks Describe on the cluster is not told, so this reads it.
+    A client without Describe on the cluster gets no answer about it, so this reads it.
     """
     broker = ConfigResource.broker(admin.describe_cluster(timeout_ms=timeout_ms).brokers[0].node_id)
     with contextlib.suppress(AuthorizationFailed):

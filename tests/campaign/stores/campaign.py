@@ -130,13 +130,13 @@ def _await_epochs(site: Site, stream: subprocess.Popen[str], count: int) -> None
 def _searches(store: Zipkin, taken: ReceivedTelemetry) -> Iterator[str]:
     """Make the searches of config/dashboards/README.md, and yield those that find nothing."""
     partitions = [span for span in taken.named("mirror.partition") if span.attributes["mirror.partition"] == SICK]
-    stories = {str(span.attributes.get("mirror.sick.trace", "")) for span in partitions} - {""}
+    outages = {str(span.attributes.get("mirror.sick.trace", "")) for span in partitions} - {""}
     _CONSOLE.print(
-        f"{len(taken.spans)} spans, {len({span.trace for span in taken.spans})} traces; stories: {sorted(stories)}"
+        f"{len(taken.spans)} spans, {len({span.trace for span in taken.spans})} traces; outages: {sorted(outages)}"
     )
-    for story in stories:
-        wanted = {span.trace for span in partitions if span.attributes.get("mirror.sick.trace") == story}
-        yield from _search(store, f"mirror.sick.trace={story}", wanted)
+    for outage in outages:
+        wanted = {span.trace for span in partitions if span.attributes.get("mirror.sick.trace") == outage}
+        yield from _search(store, f"mirror.sick.trace={outage}", wanted)
     yield from _search(store, _ITS, {span.trace for span in partitions})
     expired = {span.trace for span in taken.named("mirror.partition") if span.attributes["mirror.expiries"]}
     assert expired
@@ -180,12 +180,12 @@ def _prometheus_pages(measured: Prometheus, folder: Path) -> None:
 
 
 def _zipkin_pages(store: Zipkin, taken: ReceivedTelemetry, folder: Path) -> None:
-    stories = [span for span in taken.named("mirror.partition") if "mirror.sick.trace" in span.attributes]
-    last = max(stories, key=lambda span: span.ended_ms)
-    story = last.attributes["mirror.sick.trace"]
-    picture(store.search_page(f"mirror.sick.trace={story}"), folder / "zipkin-story.png")
+    outages = [span for span in taken.named("mirror.partition") if "mirror.sick.trace" in span.attributes]
+    last = max(outages, key=lambda span: span.ended_ms)
+    outage = last.attributes["mirror.sick.trace"]
+    picture(store.search_page(f"mirror.sick.trace={outage}"), folder / "zipkin-outage.png")
     picture(store.search_page(_ITS), folder / "zipkin-partition.png")
-    for name, trace in (("first", story), ("last", last.trace)):
+    for name, trace in (("first", outage), ("last", last.trace)):
         picture(store.trace_page(trace), folder / f"zipkin-trace-{name}.png")
 
 
