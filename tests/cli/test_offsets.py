@@ -29,6 +29,7 @@ class Offsets:
     """Offsets of a partition as they are translated in these tests."""
 
     reason = "there was nothing to read"
+    is_of_copied_topic = True
 
     def translate(self, offset: int) -> Translation:
         return {**KNOWN, **OTHERS}[offset]
@@ -65,8 +66,11 @@ class Translator:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowHarness:
     monkeypatch.setattr(command, "OffsetTranslator", Translator)
-    use_fakes(tmp_path, monkeypatch)
-    return FlowHarness(tmp_path)
+    use_fakes(tmp_path, monkeypatch, command)
+    site = FlowHarness(tmp_path)
+    for name in ("orders", "-orders"):
+        site.a.add_topic(name, [0, 0, 0])
+    return site
 
 
 def _run(site: FlowHarness, *arguments: str) -> Result:
@@ -111,6 +115,29 @@ def test_offsets_of_the_target(site: FlowHarness) -> None:
     found = _run(site, "orders", "2", "13", "--reverse", "--json")
     assert found.exit_code == 0
     assert json.loads(found.stdout)["offsets"] == [{"target": 13, "source": 3, "place": "record", "passed": 0}]
+
+
+def test_the_reason_of_a_partition_that_is_not_copied_is_named(
+    site: FlowHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Offsets, "is_of_copied_topic", False)
+    found = _run(site, "orders", "2", "50")
+    assert (found.exit_code, "there was nothing to read" in found.stderr) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nope", "0", "5"), "cluster a has no topic nope, or its user lacks Describe on it"),
+        (("orders", "3", "5"), "topic orders of cluster a has no partition 3: it has 3"),
+    ],
+)
+def test_a_partition_that_does_not_exist_is_refused_at_once(
+    site: FlowHarness, arguments: tuple[str, ...], words: str
+) -> None:
+    found = _run(site, *arguments)
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert words in " ".join(found.stderr.split())
 
 
 def test_clusters_that_do_not_answer_have_status_1(site: FlowHarness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -13,14 +13,18 @@ from mirror.cli.console import print_notice, print_warning
 from mirror.cli.exit_status import ATTENTION, DONE
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.cli.views.place_texts import MEANINGS
-from mirror.client import TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
+from mirror.errors import FlowError
 from mirror.relay.offsets.index import Place, Translation
 from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.spark.contact import check_answers
 from mirror.spark.driver import job_options
 from mirror.spark.driver.output.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def offsets(
@@ -46,6 +50,7 @@ def offsets(
     target = TopicPartition(copied.target_topic(topic), partition)
     check_answers(loaded, (copied.source, copied.target), print_notice)
     clusters = source_options(loaded, copied), target_options(loaded, copied)
+    _check_exists(copied.source, source, clusters[0])
     with OffsetTranslator(copied.name, *clusters, copied.copy_policy()) as translator:
         found = translator.open({source: target})[source]
         translate = found.translate_back if reverse else found.translate
@@ -62,10 +67,23 @@ def offsets(
         print(json.dumps({**heading, "offsets": documents, "reason": found.reason}, indent=2))
     else:
         Terminal().print(_table(f"flow {copied.name}: {source} to {target}", names, translations, passed))
-        if found.reason and any(one.place is Place.UNKNOWN for one in translations.values()):
+        is_unknown = any(one.place is Place.UNKNOWN for one in translations.values())
+        if found.reason and (is_unknown or not found.is_of_copied_topic):
             print_warning(found.reason)
     incomplete = {Place.UNKNOWN, Place.NOT_COPIED} & {one.place for one in translations.values()}
     raise typer.Exit(ATTENTION if incomplete else DONE)
+
+
+def _check_exists(cluster: str, source: TopicPartition, options: Mapping[str, object]) -> None:
+    """Raise FlowError if the cluster has no such partition: its brokers would be asked again until the timeout."""
+    with Admin(options) as admin:
+        found = admin.describe_topics([source.topic]).get(source.topic)
+    if found is None:
+        raise FlowError(f"cluster {cluster} has no topic {source.topic}, or its user lacks Describe on it")
+    if source.partition >= (count := len(found.partitions)):
+        raise FlowError(
+            f"topic {source.topic} of cluster {cluster} has no partition {source.partition}: it has {count}"
+        )
 
 
 def _table(title: str, names: tuple[str, str], translations: dict[int, Translation], passed: dict[int, int]) -> Table:

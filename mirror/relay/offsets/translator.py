@@ -132,7 +132,12 @@ class OffsetTranslator:
             if (found := progress.get(target)) is not None and found.topic_id in {"", source_ids.get(source.topic, "")}
         }
         # A run commits no progress of a partition that holds no records.
-        empty = clusters.empty({source: target for source, target in readable.items() if target not in progress})
+        uncopied = {
+            source: target
+            for source, target in readable.items()
+            if target not in progress and source.topic in source_ids and target.topic in target_ids
+        }
+        empty = clusters.empty(uncopied)
         for source, ends in empty.items():
             copied[source] = self._progress_of_empty(ends, source_ids.get(source.topic, ""))
         logs = clusters.logs({source: partitions[source] for source in copied}, copied, stored_segments)

@@ -13,6 +13,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.offsets import offset_topic
 from mirror.relay.offsets.index import Place, Translation
+from mirror.relay.offsets.log_answers import LogAnswers, LogEnds
 from mirror.relay.offsets.offset_topic import OffsetTopic
 from mirror.relay.offsets.partition_offsets import PartitionOffsets
 from mirror.relay.offsets.segments import Segment
@@ -182,6 +183,22 @@ def test_offsets_of_a_partition_that_was_never_copied_are_not_copied(monkeypatch
         offsets = _opened(translator)
         assert [offsets.translate(offset) for offset in (0, 1)] == [(Place.NOT_COPIED, None)] * 2
         assert "has no progress" in offsets.reason
+
+
+def test_a_partition_whose_topic_does_not_exist_costs_no_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[TopicPartition]()
+
+    def empty(_: LogAnswers, partitions: dict[TopicPartition, TopicPartition]) -> dict[TopicPartition, LogEnds]:
+        asked.extend(partitions)
+        return {}
+
+    monkeypatch.setattr(LogAnswers, "empty", empty)
+    absent = {TopicPartition("absent", 0): TARGET, SOURCE: TopicPartition("paris.absent", 0)}
+    with _translator(FakePair(monkeypatch)) as translator:
+        for source, offsets in translator.open(absent).items():
+            assert offsets.translate(0) == (Place.NOT_COPIED, None), source
+            assert "has no progress" in offsets.reason
+    assert asked == []
 
 
 def test_hole_that_the_source_has_deleted_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
