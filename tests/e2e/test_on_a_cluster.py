@@ -141,7 +141,7 @@ def test_a_stream_outlives_an_executor_and_a_driver_and_gives_way_to_another(
         other = one.start("stream", "other-report", cores(1))
         fenced = site.finish(again)
         assert fenced.status == 3, fenced.err
-        assert "flow f: another run of this flow took over" in fenced.err
+        assert "flow f: held: another run of this flow took over" in fenced.err
         summary = json.loads((site.folder / "report/summary.json").read_text(encoding="utf-8"))
         assert summary["flows"][0]["outcome"] == "fenced"
         one.await_progress(feed.end(), other, "the rest")

@@ -364,7 +364,8 @@ class FlowRun:
         other = None if self._claimed is None else self._claimed.fenced_by
         if other is not None and self._is_incomplete:
             self.report.fenced = f"another run of this flow took over: {other.run} on {other.host}"
-            self._lines.error(self.report.fenced)
+            if not self._follows:  # a stream says it with the flow's state
+                self._lines.error(self.report.fenced)
         elif self._watch is not None:
             self._watch.check()
         if not (self._follows or self.report.partitions):

@@ -210,8 +210,9 @@ class StreamFlow:
             self._tell("its configuration is valid again")
         if now.edit_refused and before.edit_refused != now.edit_refused:
             self._warn(f"{now.edit_refused}; until this is corrected, the flow keeps its previous configuration")
-        said = now.state, re.sub(r"\d+", "#", now.reason)
-        is_again = now.state is FlowState.PREPARING and self._said is not None
+        label = "it ends in order" if now.then is FlowState.HELD else now.state.value
+        said = label, re.sub(r"\d+", "#", now.reason)
+        is_again = label == FlowState.PREPARING and self._said is not None
         if said == self._said or is_again or now.state is FlowState.ENDED:
             return
         if now.state is FlowState.BACKING_OFF and self._parts.has_lost_spark():
@@ -221,7 +222,7 @@ class StreamFlow:
             again = "it is tried again by itself" if now.until_ms is not None else "correct the configuration file"
             self._warn(f"{now.state.value}: {now.reason}; {again}")
         else:
-            self._tell(f"{now.state.value}: {now.reason}" if now.reason else now.state.value)
+            self._tell(f"{label}: {now.reason}" if now.reason else label)
 
     def _write_state(self, control: FlowControl, now: Supervised) -> None:
         if self._writer is None:

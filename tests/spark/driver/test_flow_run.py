@@ -469,6 +469,20 @@ def test_results_that_could_not_be_written_do_not_count_as_lost_tasks(
     assert run.outcomes() == dict.fromkeys((0, 1), Outcome.COMPLETE), "the table has its rows"
 
 
+@pytest.mark.parametrize("follows", [True, False])
+def test_the_run_that_took_over_is_one_line_which_a_stream_prints_with_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, follows: bool
+) -> None:
+    run = Run(tmp_path, monkeypatch, follows=follows)
+    job = run.begin()
+    run.control("run-2").claim()
+    eventually(run.stream._asked.is_set, what="the word of the other run")
+    job.end(Outcome.FENCED)
+    run.ended()
+    assert "another run of this flow took over: run-2 on" in str(run.flow_report.fenced)
+    assert ("another run of this flow took over" in capsys.readouterr().err) is not follows
+
+
 @pytest.mark.parametrize("outcome", [Outcome.FENCED, Outcome.COMPLETE])
 def test_a_scheduled_run_that_another_one_has_ended_names_it_unless_it_was_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: Outcome

@@ -92,6 +92,17 @@ def test_each_change_is_one_line_and_a_repeated_attempt_is_none(
     ]
 
 
+def test_a_flow_that_is_asked_to_end_is_not_said_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site = Site(tmp_path)
+    held = Supervised(FlowState.HELD, 3, "mirror stop has stopped it")
+    stopped, sooner = (replace(held, state=now.state, then=FlowState.HELD) for now in (RUNNING, PREPARING))
+    site.change(RUNNING, stopped, held, PREPARING, sooner, held)
+    assert lines_of(capsys) == [
+        "flow f: running",
+        *["flow f: it ends in order: mirror stop has stopped it", "flow f: held: mirror stop has stopped it"] * 2,
+    ]
+
+
 def lines_of(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """What was printed since the last call, without times and line ends."""
     said = " ".join(capsys.readouterr().err.split()).split("mirror: ")
