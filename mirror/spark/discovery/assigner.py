@@ -97,6 +97,8 @@ class Assigner:
         """The newest attempt of each task that has reported."""
         self._has_begun_again = False
         """Whether a task has, since the entries were renewed."""
+        self._unreported: Final = set[int]()
+        """The tasks that have begun again, and of which no line was printed yet."""
         self._uncommitted: dict[TopicPartition, Entry] = {}
         self._is_announced = True
         self._announced_ms = clock.now() - _ANNOUNCE_EVERY_MS
@@ -118,6 +120,7 @@ class Assigner:
                 if (state.run, state.job) == own and state.attempt > self._attempts.get(state.task, 0):
                     self._attempts[state.task] = state.attempt
                     self._has_begun_again = True
+                    self._unreported.add(state.task)
             for report in reports:
                 if report.state == SETTLED and (report.run, report.job) == own:
                     self._table.on_settled(report.target, report.version)
@@ -166,6 +169,12 @@ class Assigner:
                 self._moved_ms = now
                 entries += moved
             away = self._table.away()
+            again = ", ".join(map(str, sorted(self._unreported)))
+            self._unreported.clear()
+        if again:
+            self._warn(
+                f"Spark has begun tasks again: {again}; their processes had died, or they failed: see Spark's log"
+            )
         if of_tasks := [away[entry.target] for entry in displaced if entry.target in away]:
             lost = ", ".join(map(str, sorted(set(of_tasks))))
             self._warn(

@@ -237,6 +237,11 @@ def test_all_entries_are_renewed_once_a_task_has_begun_again(job: Job) -> None:
     job.assigner.renew(3_600_000)
     assert "a.new" not in job.entries()
     job.report(1, attempt=1)
+    for _ in range(2):
+        job.assigner.update()
+        assert job.warned == [
+            "Spark has begun tasks again: 1; their processes had died, or they failed: see Spark's log"
+        ]
     job.assigner.renew(3_600_000)
     assert "a.new" in job.entries()
     assert job.record().version > before, "the attempt may have read what was left"
