@@ -42,7 +42,7 @@ def recovery_line(found: Rehearsal, duration: Duration) -> str:
     if not found.records:
         return "recovery time: nothing is left to copy"
     if recovery.seconds is None:
-        return "recovery time: unknown (the report folder has no rate of earlier runs, or the size is not known)"
+        return "recovery time: unknown (no earlier run of the flow has shown a rate, or the size is not known)"
     start = "" if recovery.start_seconds is None else f", of which {duration(recovery.start_seconds)} to start a run"
     return f"recovery time: {duration(recovery.seconds)} at the rate of earlier runs{start}"
 

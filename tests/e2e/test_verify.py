@@ -14,8 +14,8 @@ from tests.e2e.site import Run, Site, flow
 
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
 
-STARTED = "starting Spark\n"
-"""A line of the job itself; that of the command has the master, too."""
+STARTED = "starting the Spark session\n"
+"""A line of the job itself: the command has started a process that may need no session."""
 
 
 def _partitions(run: Run) -> list[dict[str, Any]]:

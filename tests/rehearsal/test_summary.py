@@ -70,7 +70,7 @@ def test_the_recovery_point_is_that_of_the_oldest_record() -> None:
 
 
 def test_the_recovery_time_is_measured_or_unknown() -> None:
-    assert recovery_line(rehearsal(), duration).startswith("recovery time: unknown")
+    assert recovery_line(rehearsal(), duration).startswith("recovery time: unknown (no earlier run")
     measured = RecoveryTime(seconds=20, bytes_per_second=5_000, start_seconds=12)
     assert recovery_line(rehearsal(recovery=measured), duration) == (
         "recovery time: 20 s at the rate of earlier runs, of which 12 s to start a run"

@@ -33,7 +33,9 @@ CONFIG: Final = Option("--config", "The TOML file with clusters and flows.")
 FLOW: Final = Option("--flow", "Only this flow (default: all).")
 REPORT_DIR: Final = Option("--report-dir", "Folder of the runs: summary.json, report.html, ledger and Spark's log.")
 SECRETS_DIR: Final = Option("--secrets-dir", "Folder with one file per secret (else MIRROR_SECRETS_DIR).")
-WAIT: Final = Option("--wait", "Seconds that a flow waits at the start for a cluster that is away; 0: it fails.")
+WAIT: Final = Option(
+    "--wait", "Seconds that a flow waits at the start for a cluster, at least default.api.timeout.ms; 0: no longer."
+)
 ALL: Final = Option("--all", f"Show all partitions at the end, not only the {MAX_PARTITIONS_SHOWN} worst.")
 JSON: Final = Option("--json", "Print JSON, and nothing else, on stdout.")
 DEBUG: Final = Option("--debug", "Show tracebacks of errors.")

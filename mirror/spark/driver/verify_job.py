@@ -91,7 +91,7 @@ def _lazy_context(started: contextlib.ExitStack, consoles: Consoles) -> Callable
 
     @functools.cache
     def context() -> SparkContext:
-        consoles.progress("starting Spark")
+        consoles.progress("starting the Spark session")
         return started.enter_context(SparkStart(start_context)).context()
 
     return context

@@ -31,8 +31,8 @@ def why_not_followed(flow: FlowConfig) -> str | None:
     if not (found := [key for key, is_set in of_runs.items() if is_set]):
         return None
     return (
-        f"{', '.join(found)}: of scheduled runs, which end, and a stream does not: remove it (max-bytes-per-second"
-        " limits a stream), or schedule `mirror run`"
+        f"{', '.join(found)}: only for `mirror run`, which ends: remove {'it' if len(found) == 1 else 'them'}"
+        " (max-bytes-per-second limits a stream), or schedule `mirror run`"
     )
 
 

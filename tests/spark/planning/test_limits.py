@@ -118,3 +118,4 @@ def test_a_stream_follows_no_flow_that_ends(keys: dict[str, Any], named: str | N
     assert (reason is None) is (named is None)
     assert named is None or (reason or "").startswith(named)
     assert "\n" not in (reason or "")
+    assert named is None or f"remove {'them' if ',' in named else 'it'} (" in (reason or "")
