@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -17,6 +18,7 @@ from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.supervision import flow_control
 from mirror.spark.supervision.config_file import FlowSettings
+from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import NEW, FlowState, Held, Resumed, TakenOver
 from tests.polling import eventually
 from tests.spark.driver.test_stream_site import PREPARING, RUNNING, Site
@@ -87,6 +89,24 @@ def test_a_run_whose_target_is_edited_is_controlled_until_its_tasks_have_ended(s
     assert (stream.found("b:1").run, stream.found("b:1").ended) == (run, False)
     stream.change(stream.new, RESTARTING, PREPARING)
     eventually(lambda: stream.found("b:1").ended, what="the end of the run on its target of before")
+
+
+def test_a_target_that_does_not_answer_is_left_without_waiting_for_it(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, left = threading.Event(), threading.Event()
+
+    def close(_: FlowControl) -> None:
+        assert answered.wait(30)
+        left.set()
+
+    stream.run()
+    with monkeypatch.context() as patched:
+        patched.setattr(FlowControl, "close", close)
+        stream.change(stream.new, RESTARTING, PREPARING)
+        assert not left.is_set()
+        answered.set()
+        assert left.wait(30)
 
 
 def test_a_held_flow_whose_target_is_edited_is_held_there(stream: Stream) -> None:
