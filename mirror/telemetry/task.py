@@ -68,6 +68,9 @@ class TaskTelemetry:
         self._began_ms: Final = clock.unix_ms()
         self._part_began_ms = self._began_ms
         """When the task, or the period of :attr:`_results`, began."""
+        self._part_ended_ms: int | None = None
+        """When that period ended; None until then, and in a task without periods."""
+        self._has_periods: Final = epoch_at is not None
         self._take_snapshot: Callable[[], TaskSnapshot] | None = None
         self._first: TaskSnapshot | None = None
         self._last_exported: TaskSnapshot | None = None
@@ -101,10 +104,13 @@ class TaskTelemetry:
         """Export the partition's span immediately, while other partitions are still being copied."""
         del range_
         now_ms = self._clock.unix_ms()
-        epoch = self._epoch_at(now_ms if result.timeline is None else result.timeline.began_ms)
+        began_ms = now_ms if result.timeline is None else result.timeline.began_ms
+        epoch = self._epoch_at(began_ms)
         if epoch != self._epoch:
             self._export_task()
-            self._epoch, self._part_began_ms, self._results = epoch, now_ms, []
+            self._epoch, self._part_began_ms, self._results = epoch, began_ms, []
+        if self._has_periods:
+            self._part_began_ms, self._part_ended_ms = min(self._part_began_ms, began_ms), now_ms
         for phase, ms in result.timeline.phases.items() if result.timeline else ():
             self._phases[phase] = self._phases.get(phase, 0) + ms
         log_partition(result, self._epoch, self._attempt)
@@ -117,7 +123,7 @@ class TaskTelemetry:
 
     def _export_task(self) -> bool:
         """Export the span of the task with its results; return whether there was anything to export."""
-        if not self._settings.traces:
+        if not self._settings.traces or (self._has_periods and not self._results):
             return False
         if self._is_sampled(self._epoch):
             self._exports.export_span(task_span(self._facts(), self._results))
@@ -151,7 +157,7 @@ class TaskTelemetry:
             host=socket.gethostname(),
             pid=os.getpid(),
             began_ms=self._part_began_ms,
-            ended_ms=self._clock.unix_ms(),
+            ended_ms=self._clock.unix_ms() if self._part_ended_ms is None else self._part_ended_ms,
         )
 
     def _report(self) -> TaskReport:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -149,6 +150,34 @@ def test_a_task_of_many_periods_has_a_span_in_each_and_keeps_the_results_of_one(
         tasks = {span.id: span for span in taken.named("mirror.task")}
     assert [partitions[number].trace for number in (0, 1)] == [first.trace_hex, second.trace_hex]
     assert {tasks[partitions[number].parent].trace for number in (0, 1)} == {first.trace_hex, second.trace_hex}
+
+
+def test_the_span_of_a_task_in_a_period_covers_those_of_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They end a moment after the period, when the task has seen that it is over."""
+    now_ms, period_ms = AT_MS + 1_000, 60_000
+    with receiver.http() as (address, taken):
+        telemetry = TaskTelemetry(
+            of_environment(address, monkeypatch, **HTTP),
+            epoch=epoch_id("f", "run-1", 7),
+            flow="f",
+            task=0,
+            attempt=0,
+            clock=cast("SystemClock", SimpleNamespace(unix_ms=lambda: now_ms)),
+            epoch_at=lambda unix_ms: epoch_id("f", "run-1", (unix_ms - AT_MS) // period_ms + 8),
+        )
+        for period in range(2):
+            for partition in range(2):
+                one = result(partition)
+                assert one.timeline is not None
+                one.timeline.began_ms = now_ms + partition
+                one.timeline.ended_ms = AT_MS + (period + 1) * period_ms + 5
+                if partition:
+                    now_ms = one.timeline.ended_ms
+                telemetry.range_finished(a_range(partition), one)
+        now_ms += 30_000
+        telemetry.finish()
+        tasks = sorted((span.began_ms - AT_MS, span.ended_ms - AT_MS) for span in taken.named("mirror.task"))
+    assert tasks == [(1_000, 60_005), (60_005, 120_005)], "and there is none of a period without results"
 
 
 def test_partition_span_is_exported_while_others_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
