@@ -68,7 +68,7 @@ def test_stop_is_sent_to_a_run_that_may_be_alive(config: Path, monkeypatch: pyte
     give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=seen_ms))
     found = stop(config)
     assert found.exit_code == 3
-    assert found.stdout.endswith(": stop requested\n")
+    assert found.stdout.endswith(": stop requested; its end is not reported yet\n")
     assert (orders().stop, orders().ended) == (True, False)
 
 

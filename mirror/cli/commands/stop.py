@@ -184,6 +184,10 @@ def _line(outcome: dict[str, Any]) -> str:
     dead = f"no sign of life for {outcome.get('silent_seconds')} s: it has died or cannot reach the target"
     if (text := _RESUME_TEXTS.get(outcome["state"])) is not None:
         return f"{outcome['flow']}: {text}"
-    texts = {"requested": "stop requested", "taken over": "ended: another run took over", "gone": dead}
+    texts = {
+        "requested": "stop requested; its end is not reported yet",
+        "taken over": "ended: another run took over",
+        "gone": dead,
+    }
     state = texts.get(outcome["state"], outcome["state"])
     return f"{outcome['flow']}: run {outcome['run']} on {outcome['host']}, since {outcome['since']}: {state}"
