@@ -17,6 +17,8 @@ class Decision(NamedTuple):
     """The record of another run that has taken over."""
     took_over: RunControl | None = None
     """The record of the run that this one takes over from, which is not known to have ended."""
+    took_back: RunControl | None = None
+    """The record of a run that had the flow for a moment, and has ended."""
     stop: bool = False
     """Whether this run is to end, or has ended; False of one that has: its flow is to begin again."""
 
@@ -35,8 +37,13 @@ def decide(found: RunControl | None, wanted: RunControl, *, unix_ms: int) -> Dec
     if found is None or found.run != wanted.run:
         if wanted.ended and found is not None:
             return Decision(stop=True)
-        took_over = found if found is not None and not found.ended else None
-        return Decision(replace(wanted, seen_ms=unix_ms), took_over=took_over, stop=wanted.stop)
+        is_ended = found is not None and found.ended
+        return Decision(
+            replace(wanted, seen_ms=unix_ms),
+            took_over=None if is_ended else found,
+            took_back=found if is_ended else None,
+            stop=wanted.stop,
+        )
     merged = replace(
         found,
         job=max(found.job, wanted.job),

@@ -44,7 +44,7 @@ def test_what_another_process_has_overwritten_is_committed_again(change: dict[st
 def test_a_missing_record_and_that_of_a_run_that_has_ended_are_replaced() -> None:
     wanted = replace(OWN, job=4, stop=True)
     for found in (None, EARLIER.stopped(ended=True), LATER.stopped(ended=True)):
-        assert of(found, wanted) == Decision(wanted, stop=True)
+        assert of(found, wanted) == Decision(wanted, took_back=found, stop=True)
 
 
 def test_a_run_that_has_ended_claims_nothing() -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from mirror.errors import ConfigError, FlowError, MirrorError, NotRetriable
@@ -92,6 +93,8 @@ class StreamFlow:
         self._initial: Final = InitialPartitions()
         self._control: FlowControl | None = None
         self._writer: StatusWriter | None = None
+        self._written: RunState | None = None
+        """The state that was reported last."""
         self._said: object = None
         """What was last printed about its state."""
 
@@ -182,8 +185,9 @@ class StreamFlow:
                 # It may not answer.
                 leave, of_target = f"mirror-leave-{self.name}", (control, self._writer)
                 threading.Thread(target=self._leave, args=of_target, name=leave, daemon=True).start()
-            self._control = control = FlowControl(settings.flow, options, self._post, self._warn)
-            self._writer = StatusWriter(options, self.name)
+            self._writer = writer = StatusWriter(options, self.name)
+            again = partial(self._write_again, writer)
+            self._control = control = FlowControl(settings.flow, options, self._post, self._warn, took_back=again)
             if now.by_other_run:
                 self._post(Resumed())  # that run has the flow on the target of before
         if now.state in _FAILED:
@@ -237,7 +241,13 @@ class StreamFlow:
             until_ms=now.until_ms,
             failures=now.failures,
         )
+        self._written = state
         self._writer.put(status_values.RUN, state)
+
+    def _write_again(self, writer: StatusWriter) -> None:
+        """Report the state again, over that of another run; in the control's thread."""
+        if self._written is not None:
+            writer.put(status_values.RUN, self._written)
 
     def on_edit(self, keys: list[str]) -> None:
         """Say which keys an edit has changed, without values."""

@@ -109,14 +109,19 @@ class FlowControl:
         post: Post,
         warn: Callable[[str], object],
         *,
+        took_back: Callable[[], object] = bool,
         every_ms: int | None = None,
         unix_ms: Callable[[], int] | None = None,
     ) -> None:
-        """``options`` are those of the target. ``warn`` gets a line about a takeover, and about an error, each once."""
+        """``options`` are those of the target. ``warn`` gets a line about a takeover, and about an error, each once.
+
+        ``took_back`` is called in the thread if another run had the flow meanwhile: it has reported its own state.
+        """
         self.options: Final = options
         self._flow: Final = flow
         self._post: Final = post
         self._warn: Final = warn
+        self._took_back: Final = took_back
         self._every_s: Final = (every_ms or POLL_INTERVAL_MS) / 1000
         self._unix_ms: Final = unix_ms or SystemClock().unix_ms
         self._requests: Final[queue.SimpleQueue[Callable[[], None] | None]] = queue.SimpleQueue()
@@ -264,6 +269,10 @@ class FlowControl:
         decision = run.client.sync()
         if decision.took_over is not None:
             self._warn(takeover_message(decision.took_over))
+        if (other := decision.took_back) is not None:
+            self._warn(f"run {other.run}, on {other.host}, had the flow meanwhile and has ended; this run goes on")
+        if decision.took_over or decision.took_back:
+            self._took_back()
         if (other := decision.fenced_by) is not None and not run.client.wanted.ended:
             run.fenced_by = other
             self._report(TakenOver(other.run, other.host))

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mirror.config.load import load
+from mirror.relay.progress import status_values
 from mirror.relay.progress.control import RunControl
+from mirror.relay.progress.status_values import RunState
 from mirror.spark.driver import stream_flow
 from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.run_control import RunControlClient
@@ -89,6 +91,26 @@ def test_a_run_whose_target_is_edited_is_controlled_until_its_tasks_have_ended(s
     assert (stream.found("b:1").run, stream.found("b:1").ended) == (run, False)
     stream.change(stream.new, RESTARTING, PREPARING)
     eventually(lambda: stream.found("b:1").ended, what="the end of the run on its target of before")
+
+
+def test_the_state_is_reported_again_after_a_run_that_had_the_flow_for_a_moment(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states: list[tuple[str, str]] = []
+
+    def put(_: object, key: object, state: RunState) -> None:
+        assert key == status_values.RUN
+        states.append((state.run, state.state))
+
+    monkeypatch.setattr(SilentWriter, "put", put)
+    run = stream.run()
+    reported = len(states)
+    other = stream.client("b:1", "run9")
+    other.want(ended=True)
+    other.claim()
+    eventually(lambda: len(states) > reported, what="the state, again")
+    assert states[-1] == (run, "running")
+    eventually(lambda: stream.found("b:1").run == run, what="the record")
 
 
 def test_a_target_that_does_not_answer_is_left_without_waiting_for_it(

@@ -310,7 +310,7 @@ def test_an_opening_that_was_given_up_does_not_replace_what_is_shown(
 class SilentControl:
     """Follows nothing."""
 
-    def __init__(self, _: object, options: object, *__: object) -> None:
+    def __init__(self, _: object, options: object, *__: object, **_named: object) -> None:
         self.options = options
         self.calls: list[str] = []
         self.run = ""
