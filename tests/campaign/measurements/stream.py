@@ -13,8 +13,8 @@ was produced. In turn:
 - for ``seconds``: percentiles of the latency in ms, the longest one, and the longest time without any record
   (``pause_ms``); with ``--counters``, by how much the driver's counter of records was late at most
   (``counters_late_s``);
-- each ``kill`` (SIGKILL): ``worker``, the Python process of a task that has used the most CPU; ``executor``, the JVM
-  of one (needs ``--executors``, which starts a standalone cluster with so many, each with a core); ``jvm``, the
+- each ``kill`` (SIGKILL): ``worker``, the Python process of a task that has used the most CPU lately; ``executor``, the
+  JVM of one (needs ``--executors``, which starts a standalone cluster with so many, each with a core); ``jvm``, the
   driver's; ``driver``, its Python script; ``all``, every process of the stream. If the command ends, it is started
   again at once, as a supervisor would (``exited_s`` says when). ``caught_up_s`` is from the kill until the last late
   record has arrived, ``pause_s`` the longest time without any record, ``late`` the number of late records;
@@ -66,6 +66,8 @@ SETTLED_S: Final = 10.0
 SETTLES_WITHIN_S: Final = 400.0
 LATE_MS: Final = 1_000.0
 EXITS_WITHIN_S: Final = 90.0
+_BUSY_S: Final = 10.0
+"""So long it is measured which worker copies: one that has imported everything and is idle has used more CPU in all."""
 _POLL_S: Final = 0.25
 _WORKER: Final = "pyspark.worker"
 _SCRIPT: Final = "stream.py"
@@ -155,7 +157,9 @@ class Stream:
         processes = self.processes()
         if kill == "worker":
             workers = [one for one in processes if is_forked(one, _WORKER)]
-            found = sorted(workers, key=_cpu_s)[-1:]
+            before = {one: _cpu_s(one) for one in workers}
+            time.sleep(_BUSY_S)
+            found = sorted(workers, key=lambda one: _cpu_s(one) - before[one])[-1:]
         elif kill == "executor":
             found = [] if self.executors is None else self.executors.executors()[:1]
         elif kill == "all":
