@@ -164,7 +164,7 @@ _SLOW = (
     "tests/relay/task/test_task.py::test_steps_of_a_thousand",
     "tests/relay/task/test_topic_rules.py",
     "tests/relay/task/test_ways_on_fakes.py",
-    "tests/spark/datasource/test_epoch_planner.py",
+    "tests/spark/tasks/test_epoch_planner.py",
     "tests/spark/driver/test_report",
     "tests/spark/driver/test_report_lock.py",
     "tests/spark/ledger/test_full_disk.py",

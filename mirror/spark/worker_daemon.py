@@ -13,7 +13,7 @@ from pyspark import daemon
 
 from mirror.config import load
 from mirror.relay.task import copy_ranges
-from mirror.spark.datasource import copy_task
+from mirror.spark.tasks import copy_task
 from mirror.telemetry import task
 
 IMPORTED: Final = (load, copy_ranges, copy_task, task)

@@ -16,7 +16,7 @@ from mirror.cluster.settings import ClusterSettings
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import ConfigError
 from mirror.producer.settings import ProducerSettings
-from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.tasks.options import FlowOptions
 from tests.security.marker import Search
 
 MARKER = "m4rk3r-of-a-secret"

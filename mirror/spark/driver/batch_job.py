@@ -16,7 +16,6 @@ import pyspark
 
 from mirror.config.exposed import readable_secrets, unencrypted_credentials
 from mirror.config.load import load
-from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
 from mirror.spark.driver.launch.spark_versions import version_warning
@@ -32,6 +31,7 @@ from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
 from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import Resumed
+from mirror.spark.tasks.options import FlowOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,7 +15,6 @@ from mirror.relay.model.reports import NO_TASK
 from mirror.relay.progress.control import newest_attempts
 from mirror.relay.progress.open_transactions import StuckTransactions, describe_oldest
 from mirror.runtime.clock import SystemClock
-from mirror.spark.datasource.task_spec import TaskSpec, tasks_of
 from mirror.spark.discovery.additions import JobAdditions, gone, gone_line, lacks_some
 from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.driver.flow_job import JobLabel, copy_job
@@ -28,6 +27,7 @@ from mirror.spark.ledger.results import join_results
 from mirror.spark.planning.broker_retention import recommit_after_ms
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.status.target_progress import read_target_progress
+from mirror.spark.tasks.task_spec import TaskSpec, tasks_of
 from mirror.telemetry.traces.ids import epoch_id
 from mirror.timing import FOREVER_MS
 
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from mirror.relay.model.ranges import Range
     from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
     from mirror.relay.progress.status_topic import StatusNews
-    from mirror.spark.datasource.options import FlowOptions
-    from mirror.spark.datasource.task_spec import CopyTask
     from mirror.spark.driver.flow_job import FlowJob
     from mirror.spark.driver.flow_results import FlowResults
     from mirror.spark.driver.output.flow_lines import FlowLines
@@ -54,6 +52,8 @@ if TYPE_CHECKING:
     from mirror.spark.planning.flow_planner import FlowPlanner
     from mirror.spark.status.flow_status import FlowStatus
     from mirror.spark.supervision.flow_control import ClaimedRun
+    from mirror.spark.tasks.options import FlowOptions
+    from mirror.spark.tasks.task_spec import CopyTask
 
     Await = Callable[["FlowJob[CopyTask, CopiedTask]", Callable[[], None]], None]
     """Waits for the end of a job, and calls the function often meanwhile. Raises what the job raises."""

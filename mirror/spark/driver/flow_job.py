@@ -23,18 +23,18 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no 
 from pyspark import InheritableThread
 from pyspark.accumulators import AccumulatorParam
 
-from mirror.spark.datasource.copy_task import copy_in_worker
-from mirror.spark.datasource.task_environment import TaskEnvironment
 from mirror.spark.driver.output.error_report import interruptions_kept
+from mirror.spark.tasks.copy_task import copy_in_worker
+from mirror.spark.tasks.task_environment import TaskEnvironment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark import Accumulator, SparkContext
 
-    from mirror.spark.datasource.options import FlowOptions
-    from mirror.spark.datasource.task_spec import CopyTask
     from mirror.spark.ledger.attempts import CopiedTask
+    from mirror.spark.tasks.options import FlowOptions
+    from mirror.spark.tasks.task_spec import CopyTask
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.spark.datasource.options import FlowOptions
-    from mirror.spark.datasource.task_spec import CopyTask
     from mirror.spark.driver.flow_job import FlowJob
     from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.attempts import CopiedTask
@@ -58,6 +56,8 @@ if TYPE_CHECKING:
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.spark.supervision.flow_control import ClaimedRun, FlowControl
     from mirror.spark.supervision.states import Event
+    from mirror.spark.tasks.options import FlowOptions
+    from mirror.spark.tasks.task_spec import CopyTask
     from mirror.takeover.watch import MirrorMakerWatch
     from mirror.telemetry.run import RunTelemetry
 

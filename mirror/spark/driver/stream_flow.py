@@ -16,13 +16,13 @@ from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import StatusWriter
 from mirror.relay.progress.status_values import RunState
 from mirror.spark.contact import is_away
-from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.ledger.results import FlowReport
 from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import FlowState, Lost, Refused, Resumed
+from mirror.spark.tasks.options import FlowOptions
 from mirror.telemetry.metrics.record_results import record_state
 
 if TYPE_CHECKING:

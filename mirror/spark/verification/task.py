@@ -19,7 +19,7 @@ from mirror.relay.origin.registry import open_origin, read_registry, registry_to
 from mirror.relay.progress.flow_topic import cluster_options
 from mirror.runtime.clock import SystemClock
 from mirror.runtime.memory.malloc_tuning import bound_heap
-from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.tasks.options import FlowOptions
 from mirror.verify.comparison import Comparison
 from mirror.verify.cursors import SourceCursor
 from mirror.verify.left_out import LeftOut, ReadLog

@@ -154,7 +154,7 @@ def test_a_release_is_settled_soon_and_what_is_not_acknowledged_is_aborted(monke
     at = {report.target.partition: at for at, report in site.reports if report.state == SETTLED}
     assert 5_000 <= at[0] <= 6_100
     assert 0 <= at[1] - at[0] - min(WIND_UP_MS, TIMES.request_timeout_ms) <= 1_000
-    assert site.settled() == [(0, 1, 2), (1, 2, 0)], "nobody knows what becomes of what has no answer"
+    assert site.settled() == [(0, 1, 2), (1, 2, 0)], "it is not known what becomes of what has no answer"
 
 
 def test_a_partition_that_is_given_back_while_it_winds_up_begins_once_that_is_settled(

@@ -13,12 +13,12 @@ from mirror.errors import BrokerError, KafkaTimeout
 from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.progress.assignment_entries import entries_of
 from mirror.relay.progress.control import control_partition
-from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.discovery.additions import JobAdditions
 from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.discovery.topic_watch import TopicWatch
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
+from mirror.spark.tasks.options import FlowOptions
 from tests.spark.claimed_run import claimed_run
 from tests.spark.discovery.test_assigner import Clock, range_of
 from tests.spark.fakes import FOLDER, Admin

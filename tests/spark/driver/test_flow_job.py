@@ -20,9 +20,9 @@ import sys
 from pathlib import Path
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
-from mirror.spark.datasource.options import FlowOptions
+from mirror.spark.tasks.options import FlowOptions
 from mirror.spark.driver.flow_job import JobLabel, copy_job
-from mirror.spark.datasource.task_spec import TaskSpec, tasks_of
+from mirror.spark.tasks.task_spec import TaskSpec, tasks_of
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.planning.snapshot import PlanRequest, make_plan

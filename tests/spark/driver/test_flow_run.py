@@ -24,7 +24,6 @@ from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.runtime.clock import SystemClock
 from mirror.spark import flow_admins
 from mirror.spark.contact import is_away
-from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.driver import copy_jobs, flow_preparation, flow_run, run_status
 from mirror.spark.driver.copy_jobs import FollowedJob
 from mirror.spark.driver.flow_run import FlowRun
@@ -44,6 +43,7 @@ from mirror.spark.status import lag_monitor, status_reader, target_progress
 from mirror.spark.supervision import flow_control
 from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, Resumed, TakenOver
+from mirror.spark.tasks.options import FlowOptions
 from mirror.telemetry.metrics.instruments import COMMIT_DURATION, OF_TASKS, PHASES, PLAN_DURATION
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
@@ -55,8 +55,8 @@ from tests.telemetry.results import a_task
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirror.spark.datasource.task_spec import CopyTask
     from mirror.spark.supervision.states import Event
+    from mirror.spark.tasks.task_spec import CopyTask
     from mirror.telemetry.metrics.instruments import Instrument
 
 

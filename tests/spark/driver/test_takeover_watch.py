@@ -13,7 +13,6 @@ from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import MirrorMakerResumed
 from mirror.relay.progress.flow_topic import takeover_topic_of
 from mirror.runtime.clock import SystemClock
-from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.driver import copy_jobs
 from mirror.spark.driver.copy_jobs import BoundedJob
 from mirror.spark.driver.flow_preparation import FlowPreparation
@@ -25,6 +24,7 @@ from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.run_control import RunControlClient, new_run_id
 from mirror.spark.status.takeover_state import read_resumed
 from mirror.spark.supervision.flow_control import FlowControl
+from mirror.spark.tasks.options import FlowOptions
 from mirror.takeover import watch as takeover_watch
 from mirror.telemetry.run import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings

@@ -9,10 +9,10 @@ import pytest
 
 from mirror.backoff import Backoff
 from mirror.errors import KafkaTimeout
-from mirror.spark.datasource.options import FlowOptions
 from mirror.spark.driver import topic_upkeep
 from mirror.spark.driver.topic_upkeep import TopicUpkeep
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
+from mirror.spark.tasks.options import FlowOptions
 from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Admin
 from tests.spark.flow_harness import FlowHarness

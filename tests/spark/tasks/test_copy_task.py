@@ -13,10 +13,10 @@ from mirror.relay.model.observer import TaskSnapshot
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.progress import status_topic
 from mirror.relay.progress.status_values import StatusKey
-from mirror.spark.datasource import copy_task as module
-from mirror.spark.datasource.copy_task import copy_task
-from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.datasource.task_spec import CopyTask, TaskSpec
+from mirror.spark.tasks import copy_task as module
+from mirror.spark.tasks.copy_task import copy_task
+from mirror.spark.tasks.options import FlowOptions
+from mirror.spark.tasks.task_spec import CopyTask, TaskSpec
 from mirror.telemetry import task as task_module
 from mirror.telemetry.task_report import TaskReport
 from tests.polling import eventually

@@ -24,9 +24,9 @@ from mirror.spark.ledger.attempts import Attempt, CopiedTask
 
 if TYPE_CHECKING:
     from mirror.relay.model.reports import TaskState
-    from mirror.spark.datasource.options import FlowOptions
-    from mirror.spark.datasource.task_environment import TaskEnvironment
-    from mirror.spark.datasource.task_spec import CopyTask, TaskSpec
+    from mirror.spark.tasks.options import FlowOptions
+    from mirror.spark.tasks.task_environment import TaskEnvironment
+    from mirror.spark.tasks.task_spec import CopyTask, TaskSpec
     from mirror.telemetry.task import TaskTelemetry
 
 _LAST_REPORT_MS: Final = 2_000

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mirror.spark.datasource.copy_task import copy_in_worker
-from mirror.spark.datasource.options import FlowOptions
-from mirror.spark.datasource.task_environment import TaskEnvironment
-from mirror.spark.datasource.task_spec import CopyTask, TaskSpec
+from mirror.spark.tasks.copy_task import copy_in_worker
+from mirror.spark.tasks.options import FlowOptions
+from mirror.spark.tasks.task_environment import TaskEnvironment
+from mirror.spark.tasks.task_spec import CopyTask, TaskSpec
 
 SECRET = "m4rker-of-a-key"
 SAID = {
@@ -44,7 +44,7 @@ def test_a_job_brings_the_environment_to_its_workers(monkeypatch: pytest.MonkeyP
     pickled = pickle.dumps(given)
     for name in SAID:
         monkeypatch.delenv(name)
-    monkeypatch.setattr("mirror.spark.datasource.copy_task.copy_task", lambda *_: None)
+    monkeypatch.setattr("mirror.spark.tasks.copy_task.copy_task", lambda *_: None)
     arrived = pickle.loads(pickled)  # noqa: S301 - our own
     assert SECRET not in repr(given)
     arrived(task)
