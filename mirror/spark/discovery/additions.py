@@ -57,8 +57,8 @@ class JobAdditions:
         self._is_initial: Final = is_initial
         self._report: Final = report
 
-    def look_again(self) -> None:
-        """Have :meth:`assign` find what was released since, once that is settled."""
+    def on_released(self) -> None:
+        """Partitions were released: :meth:`assign` gives them to a task again once they are settled."""
         self._assigned_version = 0
 
     def on_gone(self, ranges: Iterable[Range]) -> None:

@@ -181,7 +181,7 @@ class FollowedJob:
         An idle copy would not notice.
         """
         owned = map(target_of, self._assigner.ranges())
-        self._additions.look_again()
+        self._additions.on_released()
         self._assigner.release([target for target in owned if target.topic in target_topics])
 
     def run(self, wait: Await) -> None:

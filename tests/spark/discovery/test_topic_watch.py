@@ -82,7 +82,7 @@ class Stream:
         self.assigner.release([TopicPartition(target_topic, number) for number in range(partitions)])
         for target, release in self.assigner._table._released.items():
             self.assigner._table.on_settled(target, release.entry.version)
-        self.additions.look_again()
+        self.additions.on_released()
 
     def target_topics(self) -> dict[str, int]:
         topics = self.site.b.state()["topics"]
@@ -268,7 +268,7 @@ def test_a_deleted_topic_that_comes_back_is_new(stream: Stream) -> None:
 
 def test_partitions_that_are_to_begin_again_are_taken_once_their_task_has_settled_them(stream: Stream) -> None:
     target = TopicPartition("a.orders", 0)
-    stream.additions.look_again()
+    stream.additions.on_released()
     stream.assigner.release([target])
     stream.discover()
     stream.discover()
