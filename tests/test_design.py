@@ -17,7 +17,6 @@ _PATH: Final = re.compile(r"(?<![\w./-])([\w/-]+(?:\.py|\.sh|/))(?![\w/-])")
 _CODE_SPAN: Final = re.compile(r"`([^`\n]+)`")
 _FOLDER_ROW: Final = re.compile(r"\| `([\w/]+/)` \|")
 _SECTION_CITED: Final = re.compile(r'\(design:\s+"([^"]+)"\)')
-_INVARIANT: Final = re.compile(r"^- \*\*([A-Z]\d+)\. ", re.MULTILINE)
 _SUGGESTIONS: Final = 2
 _SIMILARITY: Final = 0.5
 
@@ -77,14 +76,6 @@ def test_sections_that_code_refers_to_exist() -> None:
     }
     assert cited
     assert {(section, file) for section, file in cited if section not in found} == set()
-
-
-def test_invariants_are_numbered_without_omission() -> None:
-    numbers: dict[str, list[int]] = {}
-    for invariant in _INVARIANT.findall(DESIGN.read_text("utf-8")):
-        numbers.setdefault(invariant[0], []).append(int(invariant[1:]))
-    assert numbers
-    assert numbers == {prefix: list(range(1, len(found) + 1)) for prefix, found in numbers.items()}
 
 
 @pytest.mark.parametrize(

@@ -168,6 +168,9 @@ def _end(view: memoryview, offset: int, size: int) -> int:
     return offset + size
 
 
+# Invariant: All lists of a response together have at most as many items as its kind allows: a hostile broker cannot
+#   make a small frame expand into unbounded objects.
+# Test: tests/cluster/test_session_bounds.py::test_the_lists_of_a_response_are_bounded_together
 class _Budget:
     """How many items the lists of a message may have in all. An item of six bytes takes sixty in memory."""
 
@@ -297,6 +300,8 @@ def _legacy_records(view: memoryview, offset: int) -> tuple[memoryview | None, i
     return _records(view, offset, size, length)
 
 
+# Invariant: The records of a response are views into its frame: a decoder neither copies nor changes a batch's payload.
+# Test: tests/wire/test_codec.py::test_records_are_a_view_into_the_frame
 def _records(view: memoryview, start: int, prefix: int, length: int) -> tuple[memoryview | None, int]:
     if length == -1:
         return None, prefix

@@ -29,6 +29,8 @@ _XERIAL_HEADER_BYTES: Final = 16
 _BLOCK: Final = struct.Struct(">i")
 
 
+# Invariant: Decompression ends at its limit and allocates no more than that, whatever the data claim about their size.
+# Test: tests/wire/test_bombs.py::test_a_bomb_costs_no_more_memory_than_its_limit
 def decompress(codec: int, data: memoryview, max_bytes: int, subject: str, *, reserve: int = 0) -> memoryview:
     """Decompress ``data`` with ``codec``, a key of :data:`NAMES`. The result is writable.
 

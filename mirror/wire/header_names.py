@@ -31,6 +31,8 @@ class EscapedRecord(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
+# Invariant: The name of a header is the same bytes after it was decoded and encoded again, also where it is not UTF-8.
+# Test: tests/wire/test_header_names.py::test_names_are_the_same_bytes_when_they_were_encoded_again
 def name_bytes(name: str) -> bytes:
     """Return the bytes of a header's name. Raises UnicodeEncodeError for a str that stands for no bytes."""
     return name.encode("utf-8", _ERRORS)

@@ -124,6 +124,9 @@ class Batch:
             )
             raise CorruptBatch(msg)
 
+    # Invariant: A patched batch keeps the source's checksum of its payload, computed from the old checksum and the
+    #   changed header alone, so that a batch damaged in memory after its verification is refused by the target.
+    # Test: tests/producer/test_expiry_causes.py::test_batch_damaged_in_memory_is_refused_and_fails_at_once
     def patch(self, producer_id: int, producer_epoch: int, base_sequence: int, *, transactional: bool = False) -> None:
         """Prepare the batch for sending, in place: base offset 0, leader epoch -1, producer, attributes, CRC.
 
@@ -131,6 +134,9 @@ class Batch:
         (LogValidator), or would silently read wrong timestamps. The CRC is derived from that of the batch before, so
         that the target refuses a batch that was damaged after its CRC had been verified or computed.
         """
+        # Invariant: The LogAppendTime and delete-horizon bits of a batch never reach the target, which would refuse it
+        #   or read wrong timestamps.
+        # Test: tests/wire/test_records.py::test_a_patched_batch_is_this_producers_and_its_payload_untouched
         attributes = self.attributes & CODEC_MASK
         if transactional:
             attributes |= TRANSACTIONAL
