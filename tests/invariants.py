@@ -3,7 +3,7 @@
     python -m tests.invariants     # writes it again
 
 An invariant is one sentence, above the class, the function or the line that keeps it, and names the tests that fail
-without it. A continued line begins with three spaces; a path is broken behind ``/`` or ``::``:
+without it. A continued line begins with three spaces; a path that is too long is broken behind its last ``/``:
 
     # Invariant: Decompression ends at its limit.
     # Test: tests/wire/test_bombs.py::test_a_bomb_costs_no_more_memory_than_its_limit

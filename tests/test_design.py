@@ -1,4 +1,4 @@
-"""Everything that mirror/DESIGN.md names exists: tests, modules, and the sections to which comments refer."""
+"""Everything that mirror/DESIGN.md names exists: tests and modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _CITED_TEST: Final = re.compile(r"\btests/[\w/]+\.py::\w+")
 _PATH: Final = re.compile(r"(?<![\w./-])([\w/-]+(?:\.py|\.sh|/))(?![\w/-])")
 _CODE_SPAN: Final = re.compile(r"`([^`\n]+)`")
 _FOLDER_ROW: Final = re.compile(r"\| `([\w/]+/)` \|")
-_SECTION_CITED: Final = re.compile(r'\(design:\s+"([^"]+)"\)')
 _SUGGESTIONS: Final = 2
 _SIMILARITY: Final = 0.5
 
@@ -53,29 +52,12 @@ def wrong_paths(text: str, root: Path) -> Iterator[str]:
                     yield wanted
 
 
-def headings(text: str) -> set[str]:
-    return {match.strip() for match in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
-
-
 def test_design_cites_only_tests_that_exist() -> None:
     assert list(wrong_citations(DESIGN.read_text("utf-8"), ROOT)) == []
 
 
 def test_design_names_only_modules_and_folders_that_exist() -> None:
     assert list(wrong_paths(DESIGN.read_text("utf-8"), ROOT)) == []
-
-
-def test_sections_that_code_refers_to_exist() -> None:
-    found = headings(DESIGN.read_text("utf-8"))
-    cited = {
-        (section, file.relative_to(ROOT).as_posix())
-        for folder in ("mirror", "tests")
-        for file in (ROOT / folder).rglob("*.py")
-        if file != Path(__file__)
-        for section in _SECTION_CITED.findall(file.read_text("utf-8"))
-    }
-    assert cited
-    assert {(section, file) for section, file in cited if section not in found} == set()
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,9 @@ class ClusterLoop:
             self._scheduler.leave(core)
             core.on_removed()
 
+    # Invariant: Each consumer fetches on connections of its own: the long poll of one would delay every Fetch behind
+    #   it.
+    # Test: tests/consumer/test_review.py::test_one_consumers_long_poll_does_not_stand_before_anothers
     def new_channel(self) -> int:
         """Return a number for connections that one client has for itself."""
         return next(self._channels)

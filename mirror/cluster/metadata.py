@@ -40,6 +40,11 @@ class _Sent:
     """It is for all topics."""
 
 
+# Invariant: What stays wrong in successful responses, as a missing topic or partition, is requested less and less
+#   often, alone, and delays no other topic.
+# Test: tests/consumer/test_review.py::test_a_partition_that_does_not_exist_is_asked_for_less_and_less_often
+# Test: tests/cluster/
+#   test_partial_metadata.py::test_a_missing_topic_is_requested_alone_less_and_less_often_and_delays_no_other
 class Metadata:
     """The brokers, topics and leaders of a cluster, one instance for all its clients.
 
@@ -271,6 +276,9 @@ class Metadata:
             return _Sent(self.next_request, frozenset(self._topics), frozenset(suspects), suspicious, full=True)
         return _Sent(self.next_request, frozenset(topics), frozenset(suspects), suspicious, full=False)
 
+    # Invariant: A failure is final only once as many attempts have met it as there are brokers: one expired certificate
+    #   ends no call.
+    # Test: tests/cluster/test_metadata.py::test_one_broker_that_cannot_be_trusted_makes_nothing_hopeless
     def _on_failure(self, sent: _Sent, error: KafkaError, now: int) -> None:
         for topic in sent.topics:
             self._topics[topic].wanted |= self._topics[topic].wanted_before
@@ -323,6 +331,8 @@ class Metadata:
             self._stale = True  # a broker that has left may be the leader of topics that are not in this response
         return before != (self.brokers, self.controller)
 
+    # Invariant: The response of a request for some topics changes the states of these and of no others.
+    # Test: tests/cluster/test_partial_metadata.py::test_a_new_topic_is_requested_alone_and_the_others_stay_known
     def _update_topics(self, sent: _Sent, response: MetadataResponse) -> tuple[set[str], set[str]]:
         """Update the topics that were requested; return those to be requested again, and those that have changed."""
         incomplete, changed = set[str](), set[str]()

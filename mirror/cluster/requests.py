@@ -19,7 +19,7 @@ class Lane(enum.Enum):
     """Which of the connections to a broker a request uses.
 
     A broker processes one request of a connection at a time, also while a Produce waits for its replicas or a Fetch
-    polls long: a request that waits must not delay others (design: "Connections").
+    polls long: a request that waits must not delay others.
     """
 
     __hash__ = object.__hash__  # Enum.__hash__ is a Python function, and lanes are hashed several times for each batch

@@ -26,6 +26,9 @@ class Scheduled(Protocol):
 C = TypeVar("C", bound=Scheduled)
 
 
+# Invariant: An idle core costs nothing: only cores with a reason (event, response, end of a wait, changed metadata) are
+#   polled.
+# Test: tests/cluster/test_loop_turns.py::test_an_event_is_a_reason_for_its_core_alone
 class Scheduler(Generic[C]):
     """All cores, and those with a reason to be polled, in the order of their reasons.
 

@@ -82,6 +82,8 @@ class TopicState:
                 complete = False
         return complete
 
+    # Invariant: A leader epoch that is too high is not believed for ever: ten lower ones in a row replace it.
+    # Test: tests/cluster/test_metadata.py::test_an_epoch_that_no_other_broker_reports_is_not_believed_for_ever
     def _accept_lower_epoch(self, partition: int) -> bool:
         """Whether to accept a lower epoch: a known one that is wrong would be kept for ever otherwise."""
         self.stale_epochs[partition] = self.stale_epochs.get(partition, 0) + 1

@@ -38,6 +38,9 @@ _Copied = tuple[str, str]
 """The name of a flow, and a topic on its source that it copies."""
 
 
+# Invariant: Flows that may feed each other are refused: a topic that came from a cluster never goes back to it, over
+#   any number of hops.
+# Test: tests/config/test_cycles.py::test_flows_that_may_feed_each_other_are_refused
 def feedback_groups(flows: Flows, identity: Mapping[str, str]) -> Iterator[tuple[Flows, str]]:
     """Yield groups of flows that may feed each other, with the reason.
 

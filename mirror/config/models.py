@@ -506,6 +506,9 @@ class FlowConfig(OwnTable):
         """Return whether topic configuration ``key`` is left as it is on the target, unless it is overridden."""
         return matches(self.configs_exclude, key)
 
+    # Invariant: With naming = "identity" only copied heartbeats get a prefix: a user's topics keep their names, also
+    #   those that end in heartbeats.
+    # Test: tests/config/test_load.py::test_heartbeats_are_copied_whatever_topics_says_and_have_a_prefix
     def target_topic(self, topic: str) -> str:
         """Return the name of the source's ``topic`` on the target. Heartbeats have a prefix also with ``identity``."""
         if self.naming == "prefix" or self.carries_heartbeats(topic):

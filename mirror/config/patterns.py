@@ -34,6 +34,8 @@ def _regular_expression(pattern: str) -> str:
     return pattern
 
 
+# Invariant: A pattern takes time linear in the name: only RE2's expressions are accepted.
+# Test: tests/config/test_hostile.py::test_no_pattern_takes_exponential_time
 def why_no_pattern(pattern: str) -> str | None:
     """Return why ``pattern`` is no regular expression of a configuration; None if it is one."""
     try:

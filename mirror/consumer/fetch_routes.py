@@ -30,6 +30,10 @@ class PlannedFetch:
     position: Position = field(compare=False)
 
 
+# Invariant: An idle partition costs nothing: only changed partitions, and those of topics whose metadata changed, are
+#   decided again.
+# Test: tests/consumer/test_fetch_routes.py::test_idle_partitions_cost_nothing
+# Test: tests/consumer/test_fetch_routes.py::test_a_change_of_one_topic_concerns_its_partitions_alone
 class FetchRoutes:
     """The partitions that may be fetched now, by broker.
 

@@ -154,6 +154,10 @@ class Fetching:
         in_flight = sum(self._in_flight_bytes.values()) + sum(size for size, _ in self._reserved.values())
         return self._settings.fetch_max_bytes + overdrawn - self._positions.buffered - in_flight
 
+    # Invariant: All that is prefetched, over all brokers, stays within fetch.max.bytes, and brokers that hang leave
+    #   room for the others.
+    # Test: tests/consumer/test_prefetch_bound.py::test_prefetch_bound_holds_across_brokers
+    # Test: tests/consumer/test_prefetch_bound.py::test_brokers_that_are_hung_leave_room_for_another_one
     def _room_for(self, node: int) -> int:
         """Return the room for a response of ``node``: half if others may be asked meanwhile, in case that it hangs."""
         room, others = self._room(), self._metadata.brokers.keys() - self._in_flight_bytes.keys() - {node}
@@ -285,6 +289,8 @@ class Fetching:
             min(response.throttle_time, LONGEST_THROTTLE_MS),
         )
 
+    # Invariant: A Fetch response counts only if its position has not been set again since, even to the same offset.
+    # Test: tests/consumer/test_fetching.py::test_even_a_seek_to_the_same_offset_drops_the_answer_that_is_under_way
     def _accept(
         self,
         sent: PlannedFetch,

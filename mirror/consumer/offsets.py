@@ -82,6 +82,8 @@ class _OffsetLookup:
     generations: dict[TopicPartition, int]
 
 
+# Invariant: A background lookup ends with its partition.
+# Test: tests/consumer/test_review.py::test_look_ups_end_with_their_partitions
 class Offsets:
     """Gives every partition a position: the committed offset, otherwise by ``auto.offset.reset``.
 
@@ -223,6 +225,8 @@ class Offsets:
         position.epoch = result.leader_epoch if result.leader_epoch >= 0 else None
         position.validated_epoch = result.leader_epoch
 
+    # Invariant: A log that was cut back below a position is reported, never skipped.
+    # Test: tests/consumer/test_positions.py::test_a_log_cut_back_below_the_position_is_reported_never_skipped
     def _validate(self, epochs: Mapping[TopicPartition, int]) -> None:
         leaders = {tp: self._metadata.leader(tp) for tp in epochs}
 

@@ -221,6 +221,8 @@ class Positions:
         """Continue at the offset of ``time`` (ms, EARLIEST or LATEST), which is looked up first."""
         self._restart(tp).reset = time
 
+    # Invariant: What was fetched before a seek is never returned after it.
+    # Test: tests/consumer/test_fetching.py::test_a_seek_drops_what_was_fetched_before
     def _restart(self, tp: TopicPartition) -> Position:
         self._drop_buffered({tp})
         new = self._new()
@@ -235,6 +237,10 @@ class Positions:
             self._by_tp[tp].paused = paused
             self.mark_changed(tp)
 
+    # Invariant: A paused partition does not starve the others: what is prefetched for it gives way, also an error
+    #   behind it, and is fetched again.
+    # Test: tests/consumer/test_review.py::test_a_paused_partition_does_not_starve_the_others
+    # Test: tests/consumer/test_review.py::test_an_error_behind_evicted_batches_is_reported_when_they_are_fetched_again
     def evict_paused(self) -> None:
         """Drop the buffered batches of paused partitions, which are fetched again later: others need the room now."""
         held = {tp for tp, position in self._by_tp.items() if position.paused and position.buffered}

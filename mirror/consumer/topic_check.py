@@ -15,6 +15,8 @@ _RECREATION_MS: Final = 1_000
 """Deleting a topic, creating it again and filling it beyond the position takes longer than this."""
 
 
+# Invariant: A position belongs to a topic id: a topic that was created again under the name is reported, never read on.
+# Test: tests/consumer/test_review.py::test_a_recreated_topic_is_reported_not_read_on
 class TopicCheck:
     """Stops positions whose topic was recreated: the same offset is another record there."""
 

@@ -76,6 +76,8 @@ def without_prefix(settings: Settings, prefix: str) -> dict[str, Setting]:
     return {key[start:]: found for key, found in with_prefix(settings, prefix).items() if len(key) > start}
 
 
+# Invariant: A file means here what it means to MirrorMaker 2's own classes, for each client, connector and worker.
+# Test: tests/migration/test_mirrormaker_config.py::test_the_settings_of_generated_files_are_those_of_mirrormaker
 @dataclass(frozen=True, slots=True)
 class MirrorMakerFile:
     """The properties of a dedicated MirrorMaker 2, by key; of a repeated key, the last."""

@@ -14,6 +14,9 @@ REFERENCE: Final = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 _LOGIN: Final = re.compile(r'[\w.]+ required username="[^"]*" password="\$\{[^}]*\}";')
 
 
+# Invariant: References to secrets are never resolved: the written configuration names the variable and the file to set
+#   instead.
+# Test: tests/migration/test_importing.py::test_references_are_neither_resolved_nor_lost
 def references(setting: Setting) -> list[str]:
     """Return the references in a value, each once."""
     return list(dict.fromkeys(found[0] for found in REFERENCE.finditer(setting.value)))

@@ -41,6 +41,10 @@ class Translated(NamedTuple):
     """
 
 
+# Invariant: A checkpoint goes back only if it is exact, because the group or the target has: at least once a record may
+#   be repeated behind it.
+# Test: tests/spark/driver/
+#   test_group_checkpoints.py::test_an_exact_position_replaces_a_later_one_unless_records_are_repeated
 def is_due(now: Translated, last: Checkpoint | None) -> bool:
     """Return whether the position is to be written after the ``last`` one that was; None if there was none.
 
@@ -55,6 +59,9 @@ def is_due(now: Translated, last: Checkpoint | None) -> bool:
     return wanted.target > last.target or wanted.source < last.source or now.may_go_back
 
 
+# Invariant: The last checkpoint of a group and partition in the log is its position: no round writes before the records
+#   of the one before have ended.
+# Test: tests/mirrormaker/test_checkpoints.py::test_the_last_checkpoints_are_the_positions_after_each_call_that_succeeds
 class CheckpointWriter:
     """Writes the checkpoints of one flow. Its calls wait for the target; use it in one thread.
 

@@ -22,6 +22,8 @@ _WRITTEN_VERSION: Final = 0
 """The only one there is. Java's readers check it in an assertion only, so a reader may meet others."""
 
 
+# Invariant: The bytes and the names of all records here are those of MirrorMaker 2's own classes.
+# Test: tests/mirrormaker/test_kafkas_classes.py::test_heartbeats_have_the_same_bytes
 class Heartbeat(NamedTuple):
     """Shows that records get from ``source`` to ``target``. It is written to ``target``."""
 

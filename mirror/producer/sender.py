@@ -95,6 +95,10 @@ class Sender:
                 routes.setdefault(route, []).append(queue)
         return routes, wait
 
+    # Invariant: A batch is drained only for a connection that stands, is authenticated and is not throttled, so that
+    #   one that expires in the queue was never written.
+    # Test: tests/producer/
+    #   test_unready_leaders.py::test_expired_unsent_never_written_while_its_connection_is_being_set_up
     def _route(self, queue: PartitionQueue, now: int) -> tuple[_Route | None, int]:
         """Return the route of the queue's next batch, or None and ms to wait."""
         if not queue.sendable(self._settings.max_in_flight, now):
@@ -126,6 +130,8 @@ class Sender:
         queue.use_topic_id(topic_id)
         return queue.may_use_leader(leader.epoch) and self._identity.may_send(queue) and self._is_admitted(queue)
 
+    # Invariant: No batch is sent under a producer id before the id is registered.
+    # Test: tests/producer/test_id_gate.py::test_no_batch_is_sent_under_a_producer_id_before_it_is_admitted
     def _is_admitted(self, queue: PartitionQueue) -> bool:
         return self._gate is None or queue.identity is None or self._gate.admits(queue.identity.producer_id)
 

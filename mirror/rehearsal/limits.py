@@ -11,6 +11,8 @@ from mirror.rehearsal.values import Kind, Obstacle, Rehearsal
 _ACTION = "wait until the copy has caught up, or run the flow"
 
 
+# Invariant: What is not known is over every limit.
+# Test: tests/rehearsal/test_summary.py::test_what_is_not_known_is_over_a_limit
 def over_limits(found: Rehearsal) -> Rehearsal:
     """Return the rehearsal with an obstacle for each limit that is exceeded, or of which that is not known."""
     return replace(found, obstacles=(*_over(found), *found.obstacles))

@@ -19,6 +19,8 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
+# Invariant: Jitter is seeded in each process after its fork, so that two workers do not retry in step.
+# Test: tests/runtime/test_processes.py::test_a_forked_child_gets_its_own_thread_and_jitter
 def process_rng() -> random.Random:
     """Return a generator seeded in each process, also after a fork.
 

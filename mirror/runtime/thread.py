@@ -68,6 +68,9 @@ class NetworkThread:
             msg = f"the network thread could not start: {error}"
             raise NetworkThreadDied(msg) from error
 
+    # Invariant: No caller hangs: whatever ends the network thread fails every tracked, queued and later call with the
+    #   cause.
+    # Test: tests/runtime/test_thread.py::test_network_thread_death_fails_every_caller
     def _run(self) -> None:
         cause: BaseException
         try:
@@ -122,6 +125,10 @@ class NetworkThread:
         """Whether it accepts no more events."""
         return self._cause is not None
 
+    # Invariant: No event is queued behind the last sweep of a thread that dies; a signal handler may submit while its
+    #   own thread holds the gate.
+    # Test: tests/runtime/test_thread.py::test_an_event_that_comes_while_the_thread_dies_is_answered
+    # Test: tests/runtime/test_wake.py::test_a_signal_handler_may_wake_the_thread_that_it_interrupts
     def submit(self, core: Any, event: Event) -> None:
         """Queue ``event`` for ``core`` (None: the loop itself). Raises NetworkThreadDied or ClientClosed at once."""
         self.check_process()
@@ -153,6 +160,8 @@ class NetworkThread:
                     self.submit(None, FailEvents([(event, KafkaError(f"{event.what}: its caller was interrupted"))]))
             raise
 
+    # Invariant: An interrupted call ends with its caller: it is not retried behind what a later call has done.
+    # Test: tests/runtime/test_interrupted.py::test_an_interrupted_call_ends
     def wait(self, future: Future[T], stuck_ms: int) -> T:
         """Return the result of the future, without a timeout here; only a stuck thread ends the wait.
 

@@ -40,6 +40,8 @@ def pinned_jars(pins: Path = _HERE / "jars.sha256") -> dict[str, str]:
     return {name: digest for digest, name in (line.split() for line in lines)}
 
 
+# Invariant: Only jars with the pinned checksums are put on a class path.
+# Test: tests/sandbox/test_fetch.py::test_fetch_refuses_a_wrong_checksum
 def jar_problems(jars: Path, pins: Mapping[str, str]) -> list[str]:
     """Return a line for each file of the folder ``jars`` that is missing, unreadable or changed."""
     problems = []

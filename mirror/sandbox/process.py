@@ -25,6 +25,8 @@ _LAUNCHER: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sandbox
 """Starts every guarded process: the kernel's "owner" is the *thread* that forked, and this thread never ends."""
 
 
+# Invariant: A process is identified by its id and its start time: another one with a reused id is not mistaken for it.
+# Test: tests/sandbox/test_process.py::test_reused_process_id_is_not_mistaken
 @dataclass(frozen=True, slots=True)
 class Process:
     """A process, identified by its id and its start time, because the system may reuse the id."""

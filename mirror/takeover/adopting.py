@@ -47,6 +47,10 @@ def adopted(
     return {group: dict(topics) for group, topics in found.items()}
 
 
+# Invariant: Checkpoints and the groups' offsets go forward from MirrorMaker 2's; only offsets that are still its own
+#   checkpoints are replaced.
+# Test: tests/takeover/test_groups_on_fakes.py::test_checkpoints_go_on_without_a_step_back_and_are_exact
+# Test: tests/takeover/test_groups_on_fakes.py::test_offsets_that_mirrormaker_has_committed_are_replaced
 class GroupAdoption:
     """Finds and writes what a flow takes for its own. Its calls wait for the target; use it in one thread."""
 

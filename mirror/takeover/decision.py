@@ -187,6 +187,11 @@ def _has_copied(progress: Progress) -> bool:
     return progress.way is Way.SEQUENCES or progress.target is None or progress.target.producer_id >= 0
 
 
+# Invariant: Without a stored position and a copy, records in the target are not taken for those of others: they may be
+#   copies of what the source has deleted.
+# Test: tests/takeover/test_unmatched_on_fakes.py::test_without_a_position_records_of_others_are_not_taken_for_nothing
+# Test: tests/takeover/
+#   test_unmatched_on_fakes.py::test_copies_that_the_source_has_compacted_away_are_named_and_the_rest_is_copied
 def settle(facts: Facts, found: Match | Unsettled, anchor: Pair | None) -> Decision:
     """Return the decision after the logs were compared, behind ``anchor`` if it was right."""
     if isinstance(found, Unsettled):

@@ -52,6 +52,8 @@ def fence(options: Mapping[str, object], ids: Iterable[str], timeout_ms: int) ->
             producer.close(timeout_ms=0)
 
 
+# Invariant: A late attempt of the flow appends nothing behind what was handed back.
+# Test: tests/takeover/test_hand_back_on_fakes.py::test_a_late_attempt_of_the_flow_appends_nothing_behind_it
 def fence_flow(
     admin: Admin, options: Mapping[str, object], flow: str, tps: Sequence[TopicPartition], timeout_ms: int
 ) -> dict[TopicPartition, KafkaError]:

@@ -162,6 +162,9 @@ def _void_records(
     ]
 
 
+# Invariant: The flow does not copy behind MirrorMaker 2 after it was handed back: its progress is gone, and its
+#   progress record restores nothing.
+# Test: tests/takeover/test_hand_back_on_fakes.py::test_the_flow_that_is_started_by_mistake_copies_nothing
 def _remove_progress(sides: Sides, flow: str, returned: Iterable[TopicPartition]) -> list[str]:
     """Remove the progress of these target partitions; return warnings about what could not be removed."""
     groups: dict[str, list[TopicPartition]] = defaultdict(list)

@@ -52,6 +52,11 @@ class StoredPosition(NamedTuple):
     value: bytes
 
 
+# Invariant: MirrorMaker 2 gets only a position that is exact: a partition that was interrupted, forgotten, or whose
+#   last commits were lost is left out until a run has settled it.
+# Test: tests/takeover/test_hand_back_on_fakes.py::test_partition_whose_position_is_not_certain_is_left_out
+# Test: tests/takeover/
+#   test_hand_back_on_fakes.py::test_a_partition_whose_last_commits_are_lost_is_left_out_until_the_flow_has_run
 def decide(
     facts: Facts | Decision,
     recorded: Progress | None,

@@ -1,7 +1,7 @@
 """Finds what a flow has copied in transactions whose commits of the progress were lost: it is in the target's log.
 
 An unclean election may remove the last commits from a partition of ``__consumer_offsets``. The progress is behind the
-records then, and looks exact (Q3).
+records then, and looks exact.
 """
 
 from __future__ import annotations

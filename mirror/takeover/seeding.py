@@ -36,6 +36,10 @@ class Seed(NamedTuple):
     segments: Sequence[Segment]
 
 
+# Invariant: The progress of a takeover is exact, with the end of the target's log as its mark, whichever way the flow
+#   goes.
+# Test: tests/takeover/
+#   test_takeover_on_fakes.py::test_the_flow_continues_behind_what_was_copied_beyond_the_stored_offset
 def seed_of(
     decision: Decision, pairs: Sequence[Pair], source_cluster_id: str, now_ms: int, *, exactly_once: bool
 ) -> Seed:
@@ -90,6 +94,9 @@ class Seeding:
         not_written = self._progress_topic.write_anchors(anchors, self._timeout_ms)
         return errors | {key.tp: error for key, error in not_written.items()}
 
+    # Invariant: A takeover can be done again with the same result: its progress is committed last, in a transaction of
+    #   the flow's own id, which begins a new series.
+    # Test: tests/takeover/test_takeover_on_fakes.py::test_a_takeover_is_done_again_with_the_same_result
     def commit(self, tp: TopicPartition, seed: Seed) -> None:
         """Commit the progress of a target partition. Raises KafkaError.
 

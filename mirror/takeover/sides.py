@@ -97,6 +97,8 @@ class Sides:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._clients.close()
 
+    # Invariant: A run of the flow that begins during a takeover ends it before anything is written.
+    # Test: tests/takeover/test_discovery_on_fakes.py::test_a_flow_that_begins_meanwhile_is_not_taken_over
     def check_flow_rests(self) -> None:
         """Raise FlowError if a run of the flow is alive."""
         group, tp = control_partition(self._request.flow)
@@ -107,6 +109,10 @@ class Sides:
                 " end it with mirror stop"
             )
 
+    # Invariant: Nothing is taken over while MirrorMaker 2 may write: its positions, the target's logs and its workers
+    #   rest for ten seconds, and a connector is stopped.
+    # Test: tests/takeover/test_discovery_on_fakes.py::test_it_is_refused_while_something_writes
+    # Test: tests/takeover/test_idle_on_fakes.py::test_a_connector_that_was_not_stopped_is_named
     def check_mirrormaker_rests(self, places: Places) -> list[str]:
         """Observe the clusters for a while; return what shows that something writes, if that is allowed.
 

@@ -30,6 +30,14 @@ _CALL_MS: Final = 5_000
 """The time-out of each call, for the same reason."""
 
 
+# Invariant: A flow ends in order once MirrorMaker 2 copies again, and begins no run until the next takeover; only
+#   records behind what was read before are a sign.
+# Test: tests/takeover/test_watch_on_fakes.py::test_a_task_that_begins_to_run_is_seen_before_it_stores_anything
+# Test: tests/takeover/
+#   test_watch_on_fakes.py::test_what_one_run_has_seen_holds_the_next_ones_until_it_is_taken_over_again
+# Test: tests/takeover/test_watch_on_fakes.py::test_the_next_run_reads_only_what_was_not_read_before
+# Test: tests/takeover/test_watch_on_fakes.py::test_a_log_that_an_election_has_cut_is_no_sign
+# Test: tests/spark/driver/test_takeover_watch.py::test_a_run_is_asked_to_end_once_mirrormaker_copies_again
 class MirrorMakerWatch:
     """The watch of one flow. Its calls wait for the clusters, and for one another; for any thread."""
 

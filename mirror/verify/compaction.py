@@ -17,6 +17,11 @@ from mirror.verify.items import Item
 _MAX_KEYS: Final = 200_000
 
 
+# Invariant: Compaction explains a missing record only if its offset is free and a later record has its key, so that the
+#   last state of a key cannot differ unnoticed.
+# Test: tests/verify/test_compacted_logs.py::test_no_compaction_of_either_side_raises_an_alarm
+# Test: tests/verify/test_compacted_logs.py::test_the_last_value_of_a_key_that_the_target_lacks_is_found
+# Test: tests/verify/test_compacted_logs.py::test_deletion_that_the_target_lacks_beside_the_value_is_found
 class Removals:
     """The records that one compacted log lacks, of which no later record was seen yet."""
 

@@ -43,6 +43,12 @@ class _Wanted:
     is_deletion: bool
 
 
+# Invariant: Of a flow of local records neither side is believed: what it left out of the source is looked for in the
+#   target, and what it wrote there under its producer ids has to be in the source.
+# Test: tests/verify/test_left_out.py::test_whatever_is_absent_is_counted
+# Test: tests/spark/verification/test_both_directions_on_fakes.py::test_record_that_came_back_is_not_complete
+# Test: tests/spark/verification/
+#   test_both_directions_on_fakes.py::test_record_under_the_id_of_the_flow_that_the_source_lacks_is_foreign
 class LeftOut:
     """The search for what was left out of one partition; :meth:`run` does it, and may be called once."""
 

@@ -45,6 +45,8 @@ class ProvedRange:
     not_compared: list[dict[str, Any]]
 
 
+# Invariant: Each link of a proof has the hash of the link before, so that a changed proof is refused.
+# Test: tests/verify/test_proof.py::test_changed_proof_is_refused
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """What one run has proved."""

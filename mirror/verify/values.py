@@ -161,6 +161,9 @@ class Bounds:
     """The same with the sides exchanged."""
 
 
+# Invariant: A policy explains only what it can have done: a timestamp is clamped only to where the target's limits were
+#   since the first copy.
+# Test: tests/verify/test_damage_and_rules.py::test_timestamp_to_which_nothing_is_clamped_is_found
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
     """Which timestamps a CreateTime target accepts, relative to the time at which it is written to."""
@@ -188,6 +191,9 @@ class TimeLimits:
         return self.first_copy_ms + limit_ms <= target_ms <= self.now_ms + limit_ms + _CLOCK_MARGIN_MS
 
 
+# Invariant: The comparison loads no code of the copier: the progress and the settings of a flow reach it as values and
+#   functions.
+# Test: tests/verify/test_independence.py::test_verification_loads_nothing_of_the_copier
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """What a flow does to records, and what else may differ."""

@@ -60,6 +60,8 @@ def decompress(codec: int, data: memoryview, max_bytes: int, subject: str, *, re
     return out[: reserve + size]
 
 
+# Invariant: A batch that would decompress beyond its limit stops its partition in front of it.
+# Test: tests/copying/test_corrupt.py::test_partition_stops_before_a_decompression_bomb
 class _OutputFullError(Exception):
     """The output has no space for the next block."""
 

@@ -1,4 +1,4 @@
-"""Which connection a batch takes: no batch waits behind a partition that does not answer (design: "Connections")."""
+"""Which connection a batch takes: no batch waits behind a partition that does not answer."""
 
 from __future__ import annotations
 

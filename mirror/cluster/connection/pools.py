@@ -1,7 +1,8 @@
 """Pools of connections to each broker, shared by all clients of a cluster. No I/O.
 
-A broker processes one request of a connection at a time, also while an acks=all Produce waits for its replicas (design:
-"Connections"). So there are several, and no request is queued behind one that does not get a response.
+A broker processes one request of a connection at a time, also while an acks=all Produce waits for its replicas: a
+healthy partition behind one whose follower was stopped waited 20 s. So there are several connections, and no request is
+queued behind one that does not get a response.
 """
 
 from __future__ import annotations
@@ -88,6 +89,9 @@ class _Broker:
         return itertools.chain(self.common, self.quarantined)
 
 
+# Invariant: A partition that gets no response in time is sent over slow connections of its own, so that no other
+#   partition waits behind it.
+# Test: tests/producer/test_lanes.py::test_slow_replica_delays_only_its_own_connection
 class ConnectionPool:
     """The connections of one lane, at most ``size`` common and ``size`` quarantined ones for each broker.
 
@@ -130,6 +134,9 @@ class ConnectionPool:
             self._refuse(node)
         return slot
 
+    # Invariant: Partitions without any response so far have half of both kinds of connections for themselves, and no
+    #   partition that gets responses is queued behind them.
+    # Test: tests/cluster/test_pools_new.py::test_new_ones_have_half_of_the_connections_for_themselves_and_share_these
     def _pick_for_new(self, broker: _Broker, node: int, now: int) -> Slot | None:
         """Pick a connection of its own while there are enough, otherwise one that carries only such requests.
 
@@ -323,6 +330,9 @@ class ConnectionPool:
 
     # --- time, and removed brokers
 
+    # Invariant: Nothing more is sent on a connection whose response takes ten times as long as usual: a connection
+    #   beside it replaces it.
+    # Test: tests/cluster/test_pools_slow.py::test_slow_replica_delays_only_its_own_connection
     def update_slow(self, now: int) -> int:
         """Find connections that have become slow where a request waits for room; return ms until the next check."""
         wait = FOREVER_MS

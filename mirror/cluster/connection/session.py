@@ -103,6 +103,9 @@ class BrokerSession:
         """The number of requests waiting or in flight."""
         return len(self._waiting) + len(self._in_flight)
 
+    # Invariant: A request is not written request.timeout.ms after it was queued, as by a process that was suspended:
+    #   what the broker has forgotten since would be appended twice.
+    # Test: tests/runtime/test_suspended.py::test_request_is_not_written_after_its_timeout
     @property
     def overdue(self) -> bool:
         """Whether a request that has timed out for its caller still has no response."""
@@ -198,6 +201,8 @@ class BrokerSession:
             )
         )
 
+    # Invariant: A message that cannot be encoded fails its request only, not the network thread of all clients.
+    # Test: tests/runtime/test_unsendable.py::test_a_message_that_cannot_be_encoded_fails_alone
     def _unsendable(self, api: Api, error: Exception, *, own: bool) -> InvalidArgument:
         # The session's own requests may have secrets, and an encoder's error quotes its input.
         why = type(error).__name__ if own else f"{type(error).__name__}: {error}"
@@ -353,6 +358,9 @@ class BrokerSession:
 
     # --- timeouts, and the end
 
+    # Invariant: The caller's deadline only answers the caller; the connection, which others share, is closed at its own
+    #   deadline.
+    # Test: tests/cluster/test_session.py::test_a_callers_deadline_costs_its_neighbours_nothing
     def expire(self, now: int) -> bool:
         """Fail the requests that have timed out; return whether the connection itself is overdue and must be closed."""
         for sent in self._in_flight:

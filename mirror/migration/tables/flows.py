@@ -50,6 +50,8 @@ class Flow:
     """Why the flow is not written."""
 
 
+# Invariant: A flow copies the topics that MirrorMaker 2 copies, or it is left out.
+# Test: tests/migration/test_importing.py::test_a_flow_copies_the_topics_that_mirrormaker_copies
 class FlowMapping:
     """Maps one replication to the flow ``name``."""
 

@@ -40,6 +40,9 @@ class Accumulator:
         self._lost = lost
         self._deadlines: DeadlineHeap[PartitionQueue] = DeadlineHeap()
 
+    # Invariant: A batch expires no earlier than its predecessor in the partition, also if it was created earlier.
+    # Test: tests/producer/
+    #   test_expiry_causes.py::test_a_batch_expires_no_earlier_than_its_predecessor_also_where_it_is_older
     def append(self, batch: ProducerBatch) -> None:
         """Append ``batch`` to the queue of its partition; it expires no earlier than those before it."""
         queue = self._queues.get(batch.tp)
@@ -181,6 +184,10 @@ class Accumulator:
         self._fail(batch, error)
         self.update_busy(queue)
 
+    # Invariant: A buffer is released on response or disconnect, never on expiry alone: a request in flight may still
+    #   read it.
+    # Test: tests/producer/
+    #   test_delivery_timeout.py::test_a_buffer_in_flight_is_never_given_back_before_its_request_has_ended
     def _free(self, batch: ProducerBatch) -> None:
         """Count its memory as free. Therefore nothing may keep its bytes: neither a gap nor a future."""
         self._release(batch.tp, batch.size)

@@ -168,6 +168,8 @@ class ProducerBatch:
         """
         if self.completed:
             return
+        # Invariant: A batch that may have been written is never reported as plainly failed.
+        # Test: tests/producer/test_unresolved.py::test_unknown_is_never_reported_as_plain_failure
         if self.in_doubt and not error.may_have_been_written:
             cause = error
             error = copy.copy(cause)

@@ -41,6 +41,9 @@ class Grant:
     place: int = -1
 
 
+# Invariant: A partition may hold at most as much of buffer.memory as it would leave free, so that one that comes later
+#   finds room.
+# Test: tests/producer/test_memory.py::test_a_lone_partition_may_hold_half
 class BufferPool:
     """``size`` bytes shared by partitions. Each call takes O(log waiters). Not thread-safe."""
 

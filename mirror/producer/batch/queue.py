@@ -108,6 +108,9 @@ class PartitionQueue:
 
     # --- whose identity it has
 
+    # Invariant: A partition that has adopted the identity of a fence never bumps its epoch: once a batch is lost or
+    #   refused, its chain sends nothing more, because only the next fence can find out what was appended.
+    # Test: tests/producer/test_adopted.py::test_a_refused_batch_ends_the_chain_and_never_bumps_the_epoch
     def adopting(self, identity: ProducerId, chain: int) -> PartitionQueue:
         """Return the queue that replaces this one, as the batches of ``chain`` carry ``identity`` from now on.
 
@@ -155,6 +158,9 @@ class PartitionQueue:
             return 0
         return max(0, first.created_ms + linger_ms - now)
 
+    # Invariant: The first batch that a leader receives from a producer id goes alone: a leader that does not know the
+    #   id accepts any sequence.
+    # Test: tests/producer/test_unresolved.py::test_the_first_batch_that_a_leader_gets_goes_alone
     def sendable(self, max_in_flight: int, now: int) -> bool:
         """Whether order allows to send the first waiting batch now.
 
@@ -185,6 +191,9 @@ class PartitionQueue:
             return False
         return bool(self.in_flight) or (bool(self.waiting) and self.waiting[0].complete)
 
+    # Invariant: A batch in doubt keeps its sequence until it is answered or expires: under another one it could be
+    #   written twice.
+    # Test: tests/producer/test_unresolved.py::test_a_batch_in_doubt_behind_a_gap_keeps_its_sequence_until_it_expires
     @property
     def needs_new_epoch(self) -> bool:
         """Whether the first waiting batch cannot be sent with the current epoch and sequences.
@@ -213,6 +222,11 @@ class PartitionQueue:
         """Whether ``topic_id`` of the metadata is another one than that of its batches."""
         return None not in (topic_id, self.topic_id) and topic_id != self.topic_id
 
+    # Invariant: Nothing goes to a new leader while the former one owes a response, and the first batch to a leader goes
+    #   alone, also to the same broker elected again.
+    # Test: tests/producer/
+    #   test_unready_leaders.py::test_nothing_goes_to_a_new_leader_while_an_older_batch_is_unanswered_at_the_old_one
+    # Test: tests/producer/test_adopted.py::test_one_batch_goes_alone_to_a_new_leader
     def may_use_leader(self, leader_epoch: int) -> bool:
         """Return whether a batch may be sent to the leader of this epoch.
 
@@ -262,6 +276,9 @@ class PartitionQueue:
         self.joined_transaction = self.transaction
         self.gaps = [gap for gap in self.gaps if sequenced_before(batch, gap)]
 
+    # Invariant: Batches of a partition are written once and in order, however many are in flight when one has to be
+    #   retried.
+    # Test: tests/producer/test_idempotence.py::test_multiple_inflight_retried_in_order
     def requeue(self, batch: ProducerBatch) -> None:
         """Move ``batch`` from in flight to waiting, before every batch that was sent after it."""
         self.in_flight.remove(batch)
@@ -275,6 +292,9 @@ class PartitionQueue:
             index += 1
         self.waiting.insert(index, batch)
 
+    # Invariant: Nothing new is sent behind a batch that was given up, before it is known to be written or the producer
+    #   epoch is bumped.
+    # Test: tests/producer/test_unresolved.py::test_nothing_new_is_sent_before_a_given_up_batch_is_resolved
     def leave_gap(self, batch: ProducerBatch) -> None:
         """Record that ``batch`` is not sent again: if it has a sequence, it leaves a gap."""
         if batch.sequence is not None and batch not in self.gaps:
@@ -284,6 +304,9 @@ class PartitionQueue:
         """Whether no earlier batch of this partition is unacknowledged."""
         return not any(b.sequence is not None and sequenced_before(b, batch) for b in (*self.in_flight, *self.waiting))
 
+    # Invariant: "Out of order" means that acknowledged data are lost only if no earlier batch is missing, unanswered or
+    #   to be retried.
+    # Test: tests/producer/test_idempotence.py::test_out_of_order_sequence_surfaces_as_data_loss
     def expects_out_of_order_sequence(self, batch: ProducerBatch) -> bool:
         """Whether OUT_OF_ORDER_SEQUENCE is expected for ``batch``, since one before it is not written (yet)."""
         return any(sequenced_before(gap, batch) for gap in self.gaps) or not self.is_earliest(batch)

@@ -155,6 +155,9 @@ def next_step(
     return _to_commit(state, txn, unfinished=unfinished, joining=joining) if state in OPEN else None
 
 
+# Invariant: Offsets wait until each partition's first batch is acknowledged: a coordinator drops one of two
+#   simultaneous verifications.
+# Test: tests/producer/test_one_addition_at_a_time.py::test_offsets_wait_for_the_first_batch
 def _to_commit(
     state: TransactionState, txn: Transaction, *, unfinished: LazyCheck, joining: LazyCheck
 ) -> TransactionStep | None:
@@ -170,6 +173,9 @@ def _to_commit(
     return TransactionStep.END if txn.on_coordinator else TransactionStep.NOTHING
 
 
+# Invariant: A transaction of which the coordinator acknowledged nothing is ended, too, if anything was sent that may
+#   have begun it.
+# Test: tests/producer/test_transaction_ends.py::test_what_may_have_been_added_is_ended_whatever_is_said_of_it_later
 def _to_abort(txn: Transaction) -> TransactionStep:
     if not txn.on_coordinator:
         # Nothing was written in it. EndTxn shows whether there is something to end.

@@ -94,6 +94,9 @@ class Transactions:
             self._refuse("init_transactions()")
         self._pending_calls.join(event)
 
+    # Invariant: The protocol version is chosen for each transaction, by the finalized transaction.version, not by what
+    #   requests the broker knows.
+    # Test: tests/producer/test_transactions.py::test_the_version_is_chosen_again_for_each_transaction
     def begin(self) -> None:
         """Begin a transaction, unless the producer has ended meanwhile: then its sends fail with the error."""
         if may_go(self.state, TransactionState.IN_TRANSACTION):
@@ -109,6 +112,10 @@ class Transactions:
         self._txn.began(now)
         self._txn.offsets.append(event)
 
+    # Invariant: A partition that joins a transaction without a batch gets a marker at its end, which is what a fence
+    #   consists of.
+    # Test: tests/producer/
+    #   test_added_partitions.py::test_a_transaction_without_batches_writes_a_marker_into_each_partition_that_was_added
     def add_partitions(self, tps: Collection[TopicPartition], now: int) -> None:
         """Add ``tps`` to the transaction, also under version 2: its end writes a marker into each of them.
 
@@ -118,6 +125,10 @@ class Transactions:
             self._txn.began(now)
             self._txn.wanted.update(set(tps) - self._txn.added - self._txn.pending)
 
+    # Invariant: A commit whose caller ran out of time goes on, and the same call joins it; it cannot be aborted any
+    #   more.
+    # Test: tests/conformance/
+    #   test_producer_transaction_calls.py::test_a_commit_that_ran_out_of_time_goes_on_and_is_joined
     def commit(self, event: CommitEvent) -> None:
         """Commit as soon as everything is acknowledged; a second call joins a pending one."""
         if self.state is TransactionState.IN_TRANSACTION:
@@ -299,6 +310,9 @@ class Transactions:
             self._record_error(why)
         return poll
 
+    # Invariant: An abort never fences a newer producer of the transactional id: it names the epoch that the coordinator
+    #   is known to have had, never (-1, -1).
+    # Test: tests/producer/test_transaction_ends.py::test_a_batch_that_is_unanswered_when_it_is_aborted_is_shut_out
     def _request_identity(self) -> ProducerId:
         if self._step is TransactionStep.INIT or self.identity is None:
             return NO_PRODUCER
@@ -356,6 +370,9 @@ class Transactions:
                     self.identity = ProducerId(response.producer_id, response.producer_epoch)
                 self._finish()
 
+    # Invariant: Doubt never reaches the next transaction: after an unanswered request of one, the next begins under a
+    #   new epoch.
+    # Test: tests/producer/test_late_copies.py::test_late_produce_never_joins_the_next_transaction
     def _finish(self, *, fenced: bool = False) -> None:
         """Become ready for the next transaction, after a commit, an abort or the initialization."""
         # Requests without a response may still be executed, and must not find their epoch valid then: a late EndTxn
@@ -442,6 +459,10 @@ class Transactions:
         self._fail_offsets(self._needs_abort())
         self._pending_calls.fail(self._needs_abort())
 
+    # Invariant: A transaction that outlived transaction.timeout.ms is told from a fence by the clock, and its producer
+    #   continues.
+    # Test: tests/producer/
+    #   test_transaction_ends.py::test_a_transaction_that_outlives_its_timeout_is_aborted_and_gone_on_from
     def fenced(self, error: KafkaError, now: int) -> KafkaError:
         """Process a fencing error of a broker, and return the error for the batches.
 

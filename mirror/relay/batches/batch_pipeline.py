@@ -196,6 +196,9 @@ class BatchPipeline:
             raise self._stop[1]
         return output
 
+    # Invariant: A partition stops just in front of a damaged batch: what precedes it is copied and committed, and
+    #   neither records nor progress pass it.
+    # Test: tests/relay/partition/test_source_failures.py::test_neither_records_nor_progress_pass_a_corrupt_batch
     def stop_at(self, output: OutputBatch, error: MirrorError) -> None:
         """Raise ``error`` at ``output``, which the target does not take, once everything before it is copied."""
         self._stop = (output.base_offset, error)
@@ -248,6 +251,9 @@ class BatchPipeline:
             output.batch, output.count = batch, batch.count
         self._outputs.append(output)
 
+    # Invariant: Progress passes batches of which nothing is copied, so that the lag reaches zero.
+    # Test: tests/relay/partition/
+    #   test_machine.py::test_batches_without_records_are_skipped_and_counted_and_progress_passes_them
     def _skip_following(self, output: OutputBatch) -> None:
         """Add the following batches of the same fetch that hold nothing to copy: there may be thousands of markers."""
         for _ in range(_MAX_BATCHES_SKIPPED):
@@ -271,6 +277,9 @@ class BatchPipeline:
         """Remove and return the output that :meth:`peek` returned."""
         return self._outputs.popleft()
 
+    # Invariant: Merging is bounded: small batches only, 64 at most, up to batch.size; an object of a pending batch
+    #   takes 0.8 KB.
+    # Test: tests/copying/test_shapes.py::test_small_batches_are_merged
     def _take_run(self, unix_ms: int) -> list[SourceBatch]:
         """Remove the batches to re-encode together from the backlog; empty if the first one is passed on as bytes."""
         first = self._backlog[0]

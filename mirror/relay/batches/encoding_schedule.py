@@ -43,6 +43,9 @@ class EncodingJob:
     """Bytes that it holds, or is expected to need if it has not started."""
 
 
+# Invariant: A large batch does not hold up the encoding of other partitions: jobs take turns of 20 ms, and the memory
+#   of interrupted ones is bounded.
+# Test: tests/relay/batches/test_encoding_schedule.py::test_partitions_take_turns_however_many_jobs_wait
 class EncodingSchedule(Generic[T]):
     """All jobs of a task. A job is queued, waits for memory, waits for its partition's previous job, or runs."""
 

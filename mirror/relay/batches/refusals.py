@@ -17,6 +17,9 @@ _INVALID_RECORD: Final = 87
 """Kafka's ``Errors.INVALID_RECORD``."""
 
 
+# Invariant: A refused batch is remedied by the next attempt, or stops that one just in front of it, so that the batches
+#   before it are committed.
+# Test: tests/relay/partition/test_refusals.py::test_batches_before_a_refused_one_are_copied
 def handle_refusal(
     error: BaseException,
     output: OutputBatch,

@@ -12,6 +12,9 @@ from mirror.relay.batches.own_appends import OwnAppends, SeenBatch
 from mirror.wire.records import Batch
 
 
+# Invariant: Behind an anchor, everything committed counts as copied, also a transaction whose marker an election has
+#   removed.
+# Test: tests/relay/task/test_healing_on_fakes.py::test_records_of_a_transaction_whose_marker_is_lost_are_not_sent_again
 class StandingAppends(OwnAppends):
     """Takes the batches of the log from the target offset ``start`` of an anchor on.
 

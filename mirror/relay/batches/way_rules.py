@@ -129,6 +129,11 @@ class WayRules:
             return f"the target's brokers forget producer ids after {own}, and a delivery may take {needed}"
         return ""
 
+    # Invariant: A batch goes by sequence only as long as the target's brokers remember its producer, which they forget
+    #   by the newest timestamp of its last batch: then they accept any epoch and sequence.
+    # Test: tests/relay/batches/test_way_rules.py::test_records_of_less_than_half_of_the_expiration_go_by_sequence
+    # Test: tests/copying/
+    #   test_forgotten_producers.py::test_attempt_suspended_longer_than_the_state_doubles_nothing_unreported
     @property
     def _max_age_ms(self) -> int:
         """The age that a batch's newest timestamp must not reach, so that its producer id outlives its delivery.
@@ -147,6 +152,9 @@ class WayRules:
             return ""
         return f"records are older than {_duration(self._max_age_ms)}"
 
+    # Invariant: A flow that demands sequences never falls back silently: a batch that must not go by sequence stops its
+    #   partition.
+    # Test: tests/relay/batches/test_way_rules.py::test_forced_sequences_refuse_an_old_record_by_name
     def _refusal(self, output: OutputBatch, objection: str) -> str:
         newest, limit = "", ""
         if output.batch is not None:
@@ -159,6 +167,10 @@ class WayRules:
         )
 
 
+# Invariant: The way changes to transactions at once, and back after a minute without a need: each change ends an
+#   attempt.
+# Test: tests/relay/batches/
+#   test_way_rules.py::test_an_old_batch_changes_the_way_at_once_and_the_partition_returns_after_a_minute_without_one
 class WayChoice:
     """The way of one partition. It changes to transactions at once, and back when none was needed for 60 s."""
 
@@ -200,6 +212,9 @@ class WayChoice:
         return way
 
 
+# Invariant: What the next attempt may decide otherwise, by the clock or the target's limits, goes in transactions: it
+#   could not be compared with the log.
+# Test: tests/relay/batches/test_way_rules.py::test_decisions_of_the_clock_and_of_the_target_s_limits_go_in_transactions
 def _condition(output: OutputBatch) -> str:
     """Return a clause if the clock or the target's limits decided about records of ``output``; empty if not."""
     reasons = _CONDITIONAL & {*output.tried, *output.dropped}

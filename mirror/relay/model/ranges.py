@@ -56,7 +56,7 @@ class Range:
 
 
 class Outcome(enum.StrEnum):
-    """How the copy of a range ended (design: "Expiry and isolation").
+    """How the copy of a range ended.
 
     An open-ended range is complete if its task ended in good order.
     """

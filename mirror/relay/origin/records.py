@@ -48,6 +48,9 @@ class SourceRegistry(NamedTuple):
     """That its leader had then; -1 if that is not known."""
 
 
+# Invariant: Of several processes that begin a registry the log ends of the first one count, and nothing is guessed
+#   about records in front of these.
+# Test: tests/relay/origin/test_records.py::test_the_log_ends_of_the_process_that_began_first_count
 class Registry:
     """What the records of a registry say: each record that is added replaces an earlier one of its key."""
 
@@ -169,6 +172,11 @@ class Origins:
         ids = {_deciding_id(batch) for batch in batches if batch.base_offset >= known_from}
         return {id_ for id_ in ids if id_ >= 0} - self.registry.producer_ids - self._local
 
+    # Invariant: A producer id is local only once the registry was read to its end after a batch under it was: its
+    #   registration would be there.
+    # Test: tests/relay/origin/test_records.py::test_an_id_that_is_registered_while_it_is_decided_is_not_local
+    # Test: tests/copying/
+    #   test_forgotten_local_origin.py::test_nothing_comes_back_and_nothing_is_lost_once_the_producers_are_forgotten
     def decide(self, producer_ids: Iterable[int]) -> None:
         """Take what is not registered for local: the registry was read to its end after batches under them were.
 

@@ -14,6 +14,9 @@ class RegistryVersion(NamedTuple):
     leader_epoch: int
 
 
+# Invariant: A process registers the producer ids that it uses again after each election of the registry's leader.
+# Test: tests/relay/origin/
+#   test_registry_on_fakes.py::test_nothing_comes_back_when_an_election_loses_what_the_registry_says_of_it
 class RegisteredIds:
     """The registered producer ids by cluster. Thread-safe."""
 

@@ -1,4 +1,4 @@
-"""Progress: the next source offset to copy, stored as committed offsets on the target (design: "Progress").
+"""Progress: the next source offset to copy, stored as committed offsets on the target.
 
 The offsets are keyed by the *target* topic and partition, in one of 16 groups per flow: a single group would send every
 commit to one coordinator partition. The metadata names the source that the offsets belong to.
@@ -93,7 +93,7 @@ class Progress:
     anchor: AnchorCount = NO_ANCHOR
     """The last anchor that was made before."""
     series: int = 0
-    """Set when a copy starts or starts over (ms since 1970), as in G13. Anchors of another series are void."""
+    """Set when a copy starts or starts over (ms since 1970). Anchors of another series are void."""
     beginning: Beginning | None = None
     """Where the series begins; None if that is not known: another program has committed it."""
 

@@ -23,6 +23,10 @@ _YOUNG_OBJECTS: Final = 50_000
 """Containers (lists, dictionaries, ...) that are created and not freed before the cycle collector runs."""
 
 
+# Invariant: Copies leave no reference cycles behind, so that the garbage collector may run rarely.
+# Test: tests/runtime/test_heap.py::test_cycles_are_looked_for_less_often
+# Test: tests/runtime/test_heap.py::test_what_earlier_copies_have_left_is_collected
+# Test: tests/copying/test_garbage.py::test_copies_are_freed_without_a_collection
 def bound_heap(released_bytes: int = 0) -> None:
     """Let malloc map large allocations separately and use two heaps at most; no effect unless the C library is glibc.
 

@@ -14,6 +14,8 @@ SocketAddress = tuple[socket.AddressFamily, tuple[object, ...]]
 """A family, and the address for ``connect``."""
 
 
+# Invariant: The network thread never blocks: name lookups and token requests run on threads of their own.
+# Test: tests/runtime/test_silence.py::test_a_look_up_that_hangs_holds_nobody_up
 class Background:
     """Runs work in daemon threads, which do not delay the end of the process, and wakes the loop after each."""
 

@@ -32,7 +32,7 @@ _KAFKA_DEFAULT_MINUTES: Final = 7 * 24 * 60
 _RECOMMIT_FRACTION: Final = 7
 """Progress older than a seventh of the retention is committed again: six runs may fail before it expires."""
 _SHORTEST_ID_EXPIRATION_MS: Final = 7_200_000
-"""An attempt sends for up to an hour after its fence (DESIGN, Q11), and its next fence takes its time."""
+"""An attempt sends for up to an hour after its fence, and its next fence takes its time."""
 _INTERNAL_TOPICS: Final = {"__consumer_offsets": OFFSETS_REPLICAS, "__transaction_state": TRANSACTION_REPLICAS}
 _KEYS: Final = (
     _OFFSETS_RETENTION,

@@ -153,6 +153,10 @@ def _range(place: Place, progress: Progress) -> VerifyRange:
     return replace(found, outside=tuple(_outside(place, progress, bounds)))
 
 
+# Invariant: Records of the source outside the compared range are listed with the reason; "complete" means that there
+#   are none.
+# Test: tests/spark/verification/test_places.py::test_records_of_the_source_outside_the_comparison_are_listed
+# Test: tests/spark/verification/test_verify_on_fakes.py::test_records_in_a_partition_that_only_the_target_has_are_found
 def _outside(place: Place, progress: Progress, bounds: Bounds) -> Iterator[Uncompared]:
     """Yield the records of the source in front of ``bounds`` and behind them."""
     source, start = place.source, place.start

@@ -17,6 +17,8 @@ T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
 
 
+# Invariant: A backend that hangs delays the end of a task briefly and costs bounded memory; what is dropped is counted.
+# Test: tests/telemetry/test_export.py::test_hanging_backend_delays_the_end_of_a_task_briefly
 class ExportQueue(Generic[T]):
     """Passes items to ``export`` in batches, from its own thread.
 

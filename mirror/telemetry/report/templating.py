@@ -28,6 +28,9 @@ def template(name: str) -> Template:
     return environment.get_template(name)
 
 
+# Invariant: Names of topics and errors of brokers reach the report as text only: its policy allows no script but this
+#   project's, by hash, and no network access.
+# Test: tests/telemetry/test_report_page.py::test_page_allows_no_network_access_and_no_other_script
 def policy_of(scripts: Iterable[str]) -> str:
     """Return a Content-Security-Policy that allows only these scripts, by their hashes, and no network access."""
     hashes = " ".join(
