@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from mirror.cluster.auth.security import SECURITY_KEYS
 from mirror.cluster.settings import ClusterSettings
-from mirror.config.naming import KeyPath, is_secret, nearest
+from mirror.config.key_names import KeyPath, is_secret, nearest
 from mirror.config.problems import HIDDEN, NOT_SET, without_credentials
 from mirror.config.schema import CLIENT_KEYS, CLUSTER_KEYS, is_cluster_key
 from mirror.consumer.settings import ConsumerSettings

@@ -14,7 +14,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from mirror.config import naming, schema
+from mirror.config import key_names, schema
 from mirror.config.not_toml import not_text, not_toml
 from mirror.config.problems import plain
 from mirror.errors import ConfigError, Problem
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
     from pathlib import Path
 
-    from mirror.config.naming import KeyPath
+    from mirror.config.key_names import KeyPath
 
 _MAX_SECRET_BYTES: Final = 1024 * 1024
 _MAX_FILE_BYTES: Final = 8 * 1024 * 1024
@@ -109,7 +109,7 @@ class OverrideSource(InitSettingsSource):
         self.origins: dict[KeyPath, str] = {}
         self.problems: list[Problem] = []
         self._data = data
-        self._variables = naming.Variables(schema.overridable(data))
+        self._variables = key_names.Variables(schema.overridable(data))
         nested: dict[str, Any] = {}
         for name, text in values.items():
             path = self._path(name)
@@ -137,7 +137,7 @@ class OverrideSource(InitSettingsSource):
             case (path,):
                 return path
             case several:
-                keys = " and ".join(naming.dotted(path) for path in several)
+                keys = " and ".join(key_names.dotted(path) for path in several)
                 self._refuse(name, f"ambiguous: it may mean {keys}; rename one of them in the file")
         return None
 
@@ -150,29 +150,29 @@ class OverrideSource(InitSettingsSource):
 
     def _did_you_mean(self, name: str, valid: Iterable[str]) -> str:
         # The common prefix would make any two names similar.
-        short = {other.removeprefix(naming.PREFIX): other for other in valid}
-        near = naming.nearest(name.upper().removeprefix(naming.PREFIX), short)
+        short = {other.removeprefix(key_names.PREFIX): other for other in valid}
+        near = key_names.nearest(name.upper().removeprefix(key_names.PREFIX), short)
         return f'; did you mean "{self.spell(short[near])}"?' if near else ""
 
     def _unknown(self, name: str) -> str:
         for section in ("clusters", "flows"):
-            if not name.startswith(naming.variable((section, ""))):
+            if not name.startswith(key_names.variable((section, ""))):
                 continue
             entries = [entry for entry, _ in schema.tables(self._data, section)]
-            inside = [entry for entry in entries if name.startswith(naming.variable((section, entry, "")))]
+            inside = [entry for entry in entries if name.startswith(key_names.variable((section, entry, "")))]
             if inside:
                 entry = max(inside, key=len)
-                begin = naming.variable((section, entry, ""))
+                begin = key_names.variable((section, entry, ""))
                 hint = self._did_you_mean(name, (other for other in self._variables.names() if other.startswith(begin)))
-                return f"no such key in {naming.dotted((section, entry))}{hint}"
+                return f"no such key in {key_names.dotted((section, entry))}{hint}"
             return f"matches none of the file's {section}; there are: {', '.join(entries) or 'none'}"
         return self._no_key(name)
 
     def _no_key(self, name: str) -> str:
-        clusters, flows = naming.variable(("clusters", "")), naming.variable(("flows", ""))
+        clusters, flows = key_names.variable(("clusters", "")), key_names.variable(("flows", ""))
         names = self._variables.names()
         # A comparison with a million names would take minutes.
-        hint = self._did_you_mean(name, (*naming.OWN, *(names if len(names) <= _MAX_NAMES_COMPARED else ())))
+        hint = self._did_you_mean(name, (*key_names.OWN, *(names if len(names) <= _MAX_NAMES_COMPARED else ())))
         return f"unknown; an override begins with {self.spell(clusters)} or {self.spell(flows)}{hint}"
 
 
@@ -202,7 +202,7 @@ class SecretsSource(OverrideSource):
     def __init__(self, directory: Path, data: Mapping[str, object]) -> None:
         """Raises ConfigError if ``directory`` or one of its files cannot be read."""
         files = _visible(directory)
-        self._files = {naming.PREFIX + file.name: file for file in files}
+        self._files = {key_names.PREFIX + file.name: file for file in files}
         values = {name: _secret(file) for name, file in self._files.items() if _is_of_a_section(file)}
         others = (file for file in files if not _is_of_a_section(file) and file.suffix != ".toml")
         self.secret_files: list[Path] = [self._files[name] for name in values]
@@ -212,7 +212,7 @@ class SecretsSource(OverrideSource):
     def unused_files(self, named: Collection[Path]) -> list[Problem]:
         """Return a problem for each file that holds no value and is not ``named`` (resolved) by the configuration."""
         unused = [file for file in self._others if file.resolve() not in named]
-        return [plain(self.describe(naming.PREFIX + file.name), "", self._no_key(file.name)) for file in unused]
+        return [plain(self.describe(key_names.PREFIX + file.name), "", self._no_key(file.name)) for file in unused]
 
     def describe(self, name: str) -> str:
         """Return ``secrets file`` and its path."""
@@ -220,10 +220,10 @@ class SecretsSource(OverrideSource):
 
     def spell(self, variable: str) -> str:
         """Return ``variable`` as a file's name."""
-        return variable.removeprefix(naming.PREFIX).lower()
+        return variable.removeprefix(key_names.PREFIX).lower()
 
     def _no_key(self, name: str) -> str:
-        clusters, flows = (self.spell(naming.variable((section, ""))) for section in ("clusters", "flows"))
+        clusters, flows = (self.spell(key_names.variable((section, ""))) for section in ("clusters", "flows"))
         names = self._variables.names()
         hint = self._did_you_mean(name, names if len(names) <= _MAX_NAMES_COMPARED else ())
         return f"does not hold a key's value: such a file is named {clusters}NAME__KEY or {flows}NAME__KEY{hint}"
@@ -241,11 +241,11 @@ def _is_override(name: str) -> bool:
     A variable with the prefix that has no other meaning counts, so that a misspelt one is not silently ignored.
     """
     upper = name.upper()
-    if upper.startswith(naming.PREFIX) and naming.LEVEL in upper:
+    if upper.startswith(key_names.PREFIX) and key_names.LEVEL in upper:
         return True
-    if naming.is_own(name) or naming.is_service_link(name):
+    if key_names.is_own(name) or key_names.is_service_link(name):
         return False
-    return name.startswith(naming.PREFIX) or upper.startswith(("MIRROR_CLUSTERS", "MIRROR_FLOWS"))
+    return name.startswith(key_names.PREFIX) or upper.startswith(("MIRROR_CLUSTERS", "MIRROR_FLOWS"))
 
 
 def _visible(directory: Path) -> list[Path]:

@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from mirror.cluster.auth.oauth_settings import ASSERTION, URL, is_file, path_of
 from mirror.config import clients, cycles, flow_rules, schema
 from mirror.config.clients import Checked
+from mirror.config.key_names import KeyPath, dotted, nearest
 from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource, has_secret
 from mirror.config.models import FLOW_NAME, ClusterConfig, FlowConfig, MirrorConfig, OwnTable
-from mirror.config.naming import KeyPath, dotted, nearest
 from mirror.config.problems import Sources, model_problems, plain
 from mirror.errors import ConfigError, Problem
 

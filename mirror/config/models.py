@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from mirror.config import positions, topic_configs
-from mirror.config.naming import suggestion
+from mirror.config.key_names import suggestion
 from mirror.config.patterns import Pattern, matches
 from mirror.config.positions import Position
 from mirror.config.problems import HIDDEN, shown

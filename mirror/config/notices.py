@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.cluster.settings import ClusterSettings
 from mirror.config.cycles import plain_names
 from mirror.config.flow_rules import target_options
-from mirror.config.naming import dotted
+from mirror.config.key_names import dotted
 from mirror.config.patterns import matches
 from mirror.producer.settings import ProducerSettings
 

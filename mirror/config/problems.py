@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import SecretStr
 
 from mirror.cluster import keys
-from mirror.config.naming import KeyPath, dotted, is_secret, suggestion
+from mirror.config.key_names import KeyPath, dotted, is_secret, suggestion
 from mirror.errors import Problem, printable
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.cluster.keys import Key
 from mirror.cluster.settings import ClusterSettings
-from mirror.config import naming
+from mirror.config import key_names
 from mirror.config.models import FlowConfig
 from mirror.consumer.settings import ConsumerSettings
 from mirror.producer.settings import ProducerSettings
 
 if TYPE_CHECKING:
-    from mirror.config.naming import KeyPath
+    from mirror.config.key_names import KeyPath
 
 _JSON_KEYS: Final = frozenset(
     {"configs-include", "configs-exclude", "configs-overrides", "headers"}
@@ -43,7 +43,7 @@ CLIENT_KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
 
 def is_secret(path: KeyPath) -> bool:
     """Return whether the value at ``path`` must never be shown, by its name or by its key's kind."""
-    if naming.is_secret(path):
+    if key_names.is_secret(path):
         return True
     key = CLUSTER_KEYS.get(path[-1]) if path[:1] == ("clusters",) else None
     return key is not None and key.secret

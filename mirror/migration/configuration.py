@@ -11,9 +11,9 @@ from typing import Final
 from mirror.cluster.settings import Address
 from mirror.config import cycles
 from mirror.config.clients import addresses
+from mirror.config.key_names import PREFIX, level_name, variable
 from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
-from mirror.config.naming import PREFIX, level_name, variable
 from mirror.errors import ConfigError
 from mirror.migration.findings import Finding, Kind
 from mirror.migration.parsing.entries import Settings, shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from mirror.config.naming import PREFIX, KeyPath, variable
+from mirror.config.key_names import PREFIX, KeyPath, variable
 from mirror.migration.parsing.entries import Setting
 
 REFERENCE: Final = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")

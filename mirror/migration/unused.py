@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from mirror.config.naming import nearest
+from mirror.config.key_names import nearest
 from mirror.migration import known_keys
 from mirror.migration.findings import Finding, Kind, about
 from mirror.migration.parsing.entries import Setting

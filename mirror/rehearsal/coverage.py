@@ -9,7 +9,7 @@ from typing import Final
 
 from mirror.cluster.types import TopicPartition
 from mirror.groups.summary import counted
-from mirror.rehearsal.values import Kind, Obstacle
+from mirror.rehearsal.values import Blocker, Kind
 
 _SHOWN: Final = 5
 _CONNECTOR: Final = "connect-"
@@ -44,12 +44,12 @@ class Flows:
 # Invariant: What a switch concerns and no flow covers is not ready, unless it is waived by its name.
 # Test: tests/rehearsal/test_coverage.py::test_what_no_flow_covers_is_not_ready
 # Test: tests/rehearsal/test_command_on_fakes.py::test_what_the_flow_does_not_cover_is_not_ready_unless_it_is_waived
-def uncovered(groups: Iterable[ReadingGroup], flows: Flows) -> Iterator[Obstacle]:
+def uncovered(groups: Iterable[ReadingGroup], flows: Flows) -> Iterator[Blocker]:
     """Yield topics that groups of the flow read and that no flow copies, and groups that read its topics without it."""
     readers: dict[str, list[str]] = {}
     for one in sorted(groups, key=lambda one: one.group):
         if one.error:
-            yield Obstacle(kind=Kind.GROUP, name=one.group, reason=one.error, action=_waive("read it again"))
+            yield Blocker(kind=Kind.GROUP, name=one.group, reason=one.error, action=_waive("read it again"))
             continue
         copied = sorted(topic for topic in one.topics if flows.copies(topic))
         if copied and not any(flows.is_brought(one.group, topic) for topic in copied):
@@ -60,12 +60,12 @@ def uncovered(groups: Iterable[ReadingGroup], flows: Flows) -> Iterator[Obstacle
                     readers.setdefault(topic, []).append(one.group)
     for topic, names in sorted(readers.items()):
         reason = f"{_named('group', names)} {'reads' if len(names) == 1 else 'read'} it, and no flow copies it"
-        yield Obstacle(kind=Kind.TOPIC, name=topic, reason=reason, action=_waive("add it to the topics of a flow"))
+        yield Blocker(kind=Kind.TOPIC, name=topic, reason=reason, action=_waive("add it to the topics of a flow"))
 
 
-def _left_out(group: str, topics: Sequence[str], flows: Flows) -> Obstacle:
+def _left_out(group: str, topics: Sequence[str], flows: Flows) -> Blocker:
     words = "the connector's group" if group.startswith(_CONNECTOR) else "the group"
-    return Obstacle(
+    return Blocker(
         kind=Kind.GROUP,
         name=group,
         reason=f"{words} reads {_named('topic', topics)}, and no flow brings its positions to {flows.new}",
@@ -73,24 +73,22 @@ def _left_out(group: str, topics: Sequence[str], flows: Flows) -> Obstacle:
     )
 
 
-def target_only(sizes: Mapping[TopicPartition, int | None], old: str, new: str) -> Iterator[Obstacle]:
+def target_only(sizes: Mapping[TopicPartition, int | None], old: str, new: str) -> Iterator[Blocker]:
     """Yield the partitions of copies that the old cluster does not have, with how many offsets they hold."""
     effect = f"keys go to other partitions than on {old}"
     return _one_sided(sizes, new, effect, f"give the topic of {old} as many partitions")
 
 
-def old_only(sizes: Mapping[TopicPartition, int | None], old: str, new: str) -> Iterator[Obstacle]:
+def old_only(sizes: Mapping[TopicPartition, int | None], old: str, new: str) -> Iterator[Blocker]:
     """Yield the partitions of the old cluster that the new one does not have, with how many offsets they hold."""
     remedy = f"give the topic of {new} as many partitions, and copy what this one holds"
     return _one_sided(sizes, old, "they stay there", remedy)
 
 
-def _one_sided(
-    sizes: Mapping[TopicPartition, int | None], cluster: str, effect: str, remedy: str
-) -> Iterator[Obstacle]:
+def _one_sided(sizes: Mapping[TopicPartition, int | None], cluster: str, effect: str, remedy: str) -> Iterator[Blocker]:
     for tp, size in sorted(sizes.items()):
         held = "an unknown number of" if size is None else f"{size:,}"
-        yield Obstacle(
+        yield Blocker(
             kind=Kind.PARTITION,
             name=str(tp),
             reason=f"only {cluster} has this partition, with {held} offsets: {effect}",
@@ -102,13 +100,13 @@ def _one_sided(
 #   copied there from the new one.
 # Test: tests/rehearsal/test_command_on_fakes.py::test_last_records_of_the_old_cluster_are_not_left_behind
 # Test: tests/rehearsal/test_both_directions_on_fakes.py::test_what_was_copied_back_is_no_last_record_of_the_old_cluster
-def left_behind(tails: Mapping[TopicPartition, tuple[int, int]], flow: str, old: str, new: str) -> Iterator[Obstacle]:
+def left_behind(tails: Mapping[TopicPartition, tuple[int, int]], flow: str, old: str, new: str) -> Iterator[Blocker]:
     """Yield the partitions of the new cluster with records that have not arrived on the old one.
 
     ``tails``: the offset of the first one, and the end of the log.
     """
     for tp, (start, end) in sorted(tails.items()):
-        yield Obstacle(
+        yield Blocker(
             kind=Kind.PARTITION,
             name=str(tp),
             reason=f"up to {counted(end - start, 'record')} of {new}, from offset {start} on, have not arrived on"
@@ -120,10 +118,10 @@ def left_behind(tails: Mapping[TopicPartition, tuple[int, int]], flow: str, old:
         )
 
 
-def of_others(counts: Mapping[TopicPartition, int], flow: str) -> Iterator[Obstacle]:
+def of_others(counts: Mapping[TopicPartition, int], flow: str) -> Iterator[Blocker]:
     """Yield the partitions of the new cluster with records of others in front of the position of a group."""
     for tp, count in sorted(counts.items()):
-        yield Obstacle(
+        yield Blocker(
             kind=Kind.PARTITION,
             name=str(tp),
             reason=f"{counted(count, 'record')} in front of the positions of groups, which continue behind them,"
@@ -134,7 +132,7 @@ def of_others(counts: Mapping[TopicPartition, int], flow: str) -> Iterator[Obsta
 
 @dataclass(frozen=True, slots=True)
 class Waivers:
-    """Obstacles of coverage that an operator has accepted, as regular expressions for their whole names."""
+    """Blockers of coverage that an operator has accepted, as regular expressions for their whole names."""
 
     patterns: tuple[re.Pattern[str], ...] = ()
 
@@ -143,9 +141,9 @@ class Waivers:
         """Return the waivers with these patterns. Raises re.error."""
         return cls(tuple(re.compile(text) for text in texts))
 
-    def apply(self, found: Iterable[Obstacle]) -> tuple[list[Obstacle], list[str]]:
-        """Return the obstacles that are left, and notes: what was waived, and waivers that match nothing."""
-        left, notes, used = list[Obstacle](), list[str](), set[str]()
+    def apply(self, found: Iterable[Blocker]) -> tuple[list[Blocker], list[str]]:
+        """Return the blockers that are left, and notes: what was waived, and waivers that match nothing."""
+        left, notes, used = list[Blocker](), list[str](), set[str]()
         for one in found:
             matching = [pattern.pattern for pattern in self.patterns if pattern.fullmatch(one.name)]
             used.update(matching)

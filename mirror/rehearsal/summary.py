@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mirror.groups.summary import counted
-from mirror.rehearsal.values import Backlog, GroupMove, GroupRehearsal, Kind, Obstacle, Rehearsal
+from mirror.rehearsal.values import Backlog, Blocker, GroupMove, GroupRehearsal, Kind, Rehearsal
 
 Duration = Callable[[float | None], str]
 """Formats seconds; None is unknown."""
@@ -18,7 +18,7 @@ def headline(found: Rehearsal, duration: Duration) -> str:
     total = len(found.groups)
     held = len(found.not_ready)
     parts = [f"{held:,} of {counted(total, 'group')}" if held else f"{counted(total, 'group')}"]
-    kinds = Counter(one.kind for one in found.obstacles)
+    kinds = Counter(one.kind for one in found.blockers)
     parts += [counted(count, kind.value) for kind, count in sorted(kinds.items()) if kind is not Kind.LIMIT]
     parts.append(f"{counted(found.records, 'record')}{_age(found, duration)} not arrived")
     if skipped := sum(one.skipped for one in found.groups):
@@ -78,7 +78,7 @@ def to_json(found: Rehearsal) -> dict[str, Any]:
         "groups": [_group(one) for one in found.groups],
         "partitions": found.partitions,
         "backlogs": [_backlog(one, found.time_ms) for one in found.backlogs],
-        "obstacles": [_obstacle(one) for one in found.obstacles],
+        "blockers": [_blocker(one) for one in found.blockers],
         "notes": list(found.notes),
     }
 
@@ -129,5 +129,5 @@ def _backlog(one: Backlog, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _obstacle(one: Obstacle) -> dict[str, Any]:
+def _blocker(one: Blocker) -> dict[str, Any]:
     return {"kind": one.kind.value, "name": one.name, "reason": one.reason, "action": one.action}

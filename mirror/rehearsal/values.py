@@ -26,7 +26,7 @@ class Why(enum.StrEnum):
 
 
 class Kind(enum.StrEnum):
-    """What an obstacle is about. The values are published."""
+    """What a blocker is about. The values are published."""
 
     TOPIC = "topic"
     PARTITION = "partition"
@@ -37,7 +37,7 @@ class Kind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Obstacle:
+class Blocker:
     """Something that is not ready, why, and what to do."""
 
     kind: Kind
@@ -171,7 +171,7 @@ class Rehearsal:
     ages_are_complete: bool = True
     """Whether the timestamp of the oldest record was read in all partitions of which something has not arrived."""
     recovery: RecoveryTime = field(default_factory=RecoveryTime)
-    obstacles: tuple[Obstacle, ...] = ()
+    blockers: tuple[Blocker, ...] = ()
     """What is not ready, other than groups."""
     notes: tuple[str, ...] = ()
     """What the numbers do not contain."""
@@ -205,4 +205,4 @@ class Rehearsal:
     @property
     def is_ready(self) -> bool:
         """Whether consumers could switch now."""
-        return not self.not_ready and not self.obstacles
+        return not self.not_ready and not self.blockers

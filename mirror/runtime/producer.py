@@ -34,7 +34,7 @@ from mirror.producer.settings import ProducerSettings
 from mirror.runtime import arguments
 from mirror.runtime.adoption import AdoptionCalls
 from mirror.runtime.memory.buffer_memory import BufferMemory
-from mirror.runtime.memory.send_handoff import SendHandoff, UnansweredSends
+from mirror.runtime.memory.send_claim import SendClaim, UnansweredSends
 from mirror.runtime.pending_requests import PendingRequests
 from mirror.runtime.thread import acquire, leave_and_release, release
 from mirror.timing import FOREVER_MS, Timer, deadline, remaining
@@ -367,7 +367,7 @@ class Producer(AdoptionCalls):
         If that fails, or is interrupted by Ctrl-C, the network thread has either both or neither.
         """
         unanswered, key = self._unanswered, object()
-        opened, event = made.open, SendHandoff(made, self._memory)
+        opened, event = made.open, SendClaim(made, self._memory)
 
         def on_completed() -> None:
             # Take no lock: the network thread may be dying while the holder of the lock waits for it. At worst, a batch

@@ -101,7 +101,7 @@ def _partition(one: Mapping[str, Any]) -> VerifiedPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RehearsalObstacle:
+class RehearsalBlocker:
     """What the last rehearsal found to be not ready."""
 
     kind: str
@@ -127,7 +127,7 @@ class LastRehearsal:
     """The recovery point: the age of the oldest record that had not arrived; None if it is unknown, 0 if all had."""
     time_seconds: float | None = None
     """The recovery time: how long the rest takes at measured rates; None if it is unknown."""
-    obstacles: tuple[RehearsalObstacle, ...] = ()
+    blockers: tuple[RehearsalBlocker, ...] = ()
     """What else was not ready."""
 
     @classmethod
@@ -144,7 +144,7 @@ class LastRehearsal:
             records=point["records"],
             point_seconds=point["seconds"] if point["records"] else 0.0,
             time_seconds=record["recovery_time"]["seconds"] if point["records"] else 0.0,
-            obstacles=tuple(RehearsalObstacle(**one) for one in record["obstacles"][:MAX_PARTITIONS]),
+            blockers=tuple(RehearsalBlocker(**one) for one in record["blockers"][:MAX_PARTITIONS]),
         )
 
 

@@ -77,9 +77,9 @@ def log_event(level: int, message: str, span: SpanId, **fields: Any) -> None:
     EVENTS.log(level, message, extra={_FIELDS: present})
 
 
-def log_partition(result: RangeResult, epoch: SpanId, attempt: int) -> None:
+def log_partition(result: RangeResult, period: SpanId, attempt: int) -> None:
     """Log one attempt at a partition: its expiries, its events, and its outcome unless it is complete."""
-    span = partition_id(epoch, result.topic, result.partition, attempt)
+    span = partition_id(period, result.topic, result.partition, attempt)
     labels = {"flow": result.flow, "topic": result.topic, "partition": result.partition}
     for expiry in result.expiries:
         log_event(logging.WARNING, "expired", span, **labels, **expiry)

@@ -1,4 +1,4 @@
-"""A run's telemetry in the driver: the root spans of epochs, the sums of all tasks, files, and the HTTP endpoint."""
+"""A run's telemetry in the driver: the root spans of periods, the sums of all tasks, files, and the HTTP endpoint."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mirror.telemetry.metrics.instruments import DROPPED, OF_TASKS
 from mirror.telemetry.metrics.metric_store import MetricStore
 from mirror.telemetry.metrics.record_results import (
     record_counts,
-    record_epoch,
     record_outcomes,
+    record_period,
     record_plan,
     record_results,
     record_task,
 )
 from mirror.telemetry.settings import is_sampled
-from mirror.telemetry.traces.spans import EpochFacts, Span, TaskFacts, epoch_spans, is_idle, task_spans
+from mirror.telemetry.traces.spans import PeriodFacts, Span, TaskFacts, is_idle, period_spans, task_spans
 
 if TYPE_CHECKING:
     from mirror.telemetry.settings import TelemetrySettings
@@ -35,8 +35,8 @@ _SPANS_PER_LINE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class EpochTaskResults:
-    """The results of one attempt of a task in an epoch."""
+class PeriodTaskResults:
+    """The results of one attempt of a task in a period."""
 
     task: int
     attempt: int
@@ -86,7 +86,7 @@ class RunTelemetry:
             remove_lags(self.metrics, flow)
 
     def record_counts(self, flow: str, results: Iterable[RangeResult]) -> None:
-        """Record what was copied since the last call, of an epoch that goes on."""
+        """Record what was copied since the last call, of a period that goes on."""
         if self._settings.disabled:
             return
         with self.metrics.lock:
@@ -106,8 +106,8 @@ class RunTelemetry:
         with self.metrics.lock:
             record_plan(self.metrics, flow, took_ms)
 
-    def record_epoch(self, facts: EpochFacts, tasks: Iterable[EpochTaskResults], *, counted: bool = False) -> None:
-        """Record the metrics and export the spans of an epoch that has ended. Returns immediately.
+    def record_period(self, facts: PeriodFacts, tasks: Iterable[PeriodTaskResults], *, counted: bool = False) -> None:
+        """Record the metrics and export the spans of a period that has ended. Returns immediately.
 
         ``counted``: it is a period of a stream. :meth:`record_counts` and :meth:`record_task` were called with what was
         copied and measured, and its tasks export their spans themselves if there is a backend.
@@ -121,12 +121,12 @@ class RunTelemetry:
         if is_sampled(facts.id.trace, self._settings.ratio) or expired:
             self._trace(facts, tasks, counted=counted)
 
-    def _record_metrics(self, facts: EpochFacts, tasks: Sequence[EpochTaskResults], *, counted: bool) -> None:
+    def _record_metrics(self, facts: PeriodFacts, tasks: Sequence[PeriodTaskResults], *, counted: bool) -> None:
         (record_outcomes if counted else record_results)(self.metrics, facts.flow, facts.results)
         for task in () if counted else tasks:
             if task.report is not None:
                 record_task(self.metrics, facts.flow, task.report)
-        record_epoch(
+        record_period(
             self.metrics,
             facts.flow,
             outcome=facts.outcome.value,
@@ -134,9 +134,9 @@ class RunTelemetry:
             took_ms=facts.ended_ms - facts.began_ms,
         )
 
-    def _trace(self, facts: EpochFacts, tasks: Sequence[EpochTaskResults], *, counted: bool) -> None:
+    def _trace(self, facts: PeriodFacts, tasks: Sequence[PeriodTaskResults], *, counted: bool) -> None:
         """Export the root span, and the spans that tasks have not exported: ids are the same in every process."""
-        root = list(epoch_spans(facts))
+        root = list(period_spans(facts))
         if self._settings.traces:
             self._exports.export_spans(root)
             missing = [task for task in tasks if not (counted or (task.report and task.report.exported))]
@@ -194,19 +194,19 @@ class RunTelemetry:
             self.file_error = f"{self._report_dir / name} cannot be written: {error.strerror or error}"
 
 
-def _active(tasks: Iterable[EpochTaskResults]) -> Iterator[EpochTaskResults]:
+def _active(tasks: Iterable[PeriodTaskResults]) -> Iterator[PeriodTaskResults]:
     """Leave out the partitions of which a stream has no spans."""
     for task in tasks:
         if results := [result for result in task.results if not is_idle(result)]:
             yield replace(task, results=results)
 
 
-def _spans(tasks: Iterable[EpochTaskResults], facts: EpochFacts) -> Iterator[Span]:
+def _spans(tasks: Iterable[PeriodTaskResults], facts: PeriodFacts) -> Iterator[Span]:
     for task in tasks:
         report = task.report
         yield from task_spans(
             TaskFacts(
-                epoch=facts.id,
+                period=facts.id,
                 flow=facts.flow,
                 task=task.task,
                 attempt=task.attempt,

@@ -42,7 +42,7 @@ class TelemetrySettings:
     prometheus: tuple[str, int] | None = None
     """Host and port of the endpoint that Prometheus can scrape in a stream's driver."""
     ratio: float = 1.0
-    """The share of epochs that are sampled."""
+    """The share of periods that are sampled."""
     queue_size: int = 2_048
     batch_size: int = 512
     delay_ms: int = 5_000
@@ -145,9 +145,9 @@ class _EnvironmentReader:
 
 
 def is_sampled(trace: int, ratio: float) -> bool:
-    """Return whether an epoch with this trace id is sampled, by the rule of OpenTelemetry's TraceIdRatioBased.
+    """Return whether a period with this trace id is sampled, by the rule of OpenTelemetry's TraceIdRatioBased.
 
-    Every process decides the same for the same id. An epoch with an expiry is exported in any case.
+    Every process decides the same for the same id. A period with an expiry is exported in any case.
     """
     bound = round(ratio * 2**64)
     return trace & (2**64 - 1) < bound

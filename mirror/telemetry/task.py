@@ -42,24 +42,24 @@ class TaskTelemetry:
         self,
         settings: TelemetrySettings,
         *,
-        epoch: SpanId,
+        period: SpanId,
         flow: str,
         task: int,
         attempt: int,
         clock: Clock,
         run: str = "",
-        epoch_at: Callable[[int], SpanId] | None = None,
+        period_at: Callable[[int], SpanId] | None = None,
     ) -> None:
         """``run`` is that of the task's reports.
 
-        ``epoch_at`` returns the span of the period at a time (ms since 1970), if the task goes on for many of them.
-        Without it all spans of the task belong to ``epoch``.
+        ``period_at`` returns the span of the period at a time (ms since 1970), if the task goes on for many of them.
+        Without it all spans of the task belong to ``period``.
         """
         self._settings: Final = settings
         self._exports: Final = exports(settings)
-        self._epoch = epoch
-        """The epoch, or the period, of :attr:`_results`."""
-        self._epoch_at: Final = epoch_at or (lambda _: epoch)
+        self._period = period
+        """The period of :attr:`_results`."""
+        self._period_at: Final = period_at or (lambda _: period)
         self._flow: Final = flow
         self._run: Final = run
         self._task: Final = task
@@ -70,7 +70,7 @@ class TaskTelemetry:
         """When the task, or the period of :attr:`_results`, began."""
         self._part_ended_ms: int | None = None
         """When that period ended; None until then, and in a task without periods."""
-        self._has_periods: Final = epoch_at is not None
+        self._has_periods: Final = period_at is not None
         self._take_snapshot: Callable[[], TaskSnapshot] | None = None
         self._first: TaskSnapshot | None = None
         self._last_exported: TaskSnapshot | None = None
@@ -95,9 +95,9 @@ class TaskTelemetry:
 
     def span_ended(self, range_: Range, span: Mapping[str, Any]) -> None:
         """Export the span immediately."""
-        epoch = self._epoch_at(self._clock.unix_ms())
-        if self._is_sampled(epoch) and not self._finished.is_set():
-            partition = partition_id(epoch, range_.topic, range_.partition, self._attempt)
+        period = self._period_at(self._clock.unix_ms())
+        if self._is_sampled(period) and not self._finished.is_set():
+            partition = partition_id(period, range_.topic, range_.partition, self._attempt)
             self._exports.export_span(subspan(partition, range_.flow, span))
 
     def range_finished(self, range_: Range, result: RangeResult) -> None:
@@ -105,27 +105,27 @@ class TaskTelemetry:
         del range_
         now_ms = self._clock.unix_ms()
         began_ms = now_ms if result.timeline is None else result.timeline.began_ms
-        epoch = self._epoch_at(began_ms)
-        if epoch != self._epoch:
+        period = self._period_at(began_ms)
+        if period != self._period:
             self._export_task()
-            self._epoch, self._part_began_ms, self._results = epoch, began_ms, []
+            self._period, self._part_began_ms, self._results = period, began_ms, []
         if self._has_periods:
             self._part_began_ms, self._part_ended_ms = min(self._part_began_ms, began_ms), now_ms
         for phase, ms in result.timeline.phases.items() if result.timeline else ():
             self._phases[phase] = self._phases.get(phase, 0) + ms
-        log_partition(result, self._epoch, self._attempt)
+        log_partition(result, self._period, self._attempt)
         self._results.append(result)
-        if self._is_sampled(epoch) and not is_idle(result):
+        if self._is_sampled(period) and not is_idle(result):
             self._exports.export_span(partition_span(self._facts(), result))
 
-    def _is_sampled(self, epoch: SpanId) -> bool:
-        return is_sampled(epoch.trace, self._settings.ratio)
+    def _is_sampled(self, period: SpanId) -> bool:
+        return is_sampled(period.trace, self._settings.ratio)
 
     def _export_task(self) -> bool:
         """Export the span of the task with its results; return whether there was anything to export."""
         if not self._settings.traces or (self._has_periods and not self._results):
             return False
-        if self._is_sampled(self._epoch):
+        if self._is_sampled(self._period):
             self._exports.export_span(task_span(self._facts(), self._results))
         elif any(result.expiries for result in self._results):
             self._exports.export_spans(task_spans(self._facts(), self._results))  # sampling never omits an expiry
@@ -150,7 +150,7 @@ class TaskTelemetry:
 
     def _facts(self) -> TaskFacts:
         return TaskFacts(
-            epoch=self._epoch,
+            period=self._period,
             flow=self._flow,
             task=self._task,
             attempt=self._attempt,

@@ -37,7 +37,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.sandbox.cluster import Cluster
 from mirror.telemetry.settings import TelemetrySettings
 from mirror.telemetry.task import TaskTelemetry
-from mirror.telemetry.traces.ids import epoch_id
+from mirror.telemetry.traces.ids import period_id
 from tests.benchmarks.whole_ranges import whole_ranges
 from tests.telemetry import receiver
 
@@ -88,8 +88,8 @@ def copy(flow: str, source: str, target: str, settings: TelemetrySettings) -> di
     before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
     watcher = None
     if not settings.disabled:
-        epoch = epoch_id(flow, "bench", 0)
-        watcher = TaskTelemetry(settings, epoch=epoch, flow=flow, task=0, attempt=0, clock=clock)
+        period = period_id(flow, "bench", 0)
+        watcher = TaskTelemetry(settings, period=period, flow=flow, task=0, attempt=0, clock=clock)
     results = copy_ranges(
         ranges,
         source_options={"bootstrap.servers": source},

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.config import schema
+from mirror.config.key_names import Variables, is_own, variable
 from mirror.config.layers import EnvironmentSource, FileSource, Layers, SecretsSource
 from mirror.config.load import load
 from mirror.config.models import ClusterConfig
-from mirror.config.naming import Variables, is_own, variable
 from mirror.errors import ConfigError
 
 from .conftest import CLUSTERS, FLOW, Load, Problems
@@ -132,7 +132,7 @@ def test_service_variables_of_kubernetes_are_no_overrides(read: Load) -> None:
 
 
 def test_every_variable_that_this_project_reads_is_known() -> None:
-    """A new one has to be added to naming.OWN, or who sets it could copy nothing."""
+    """A new one has to be added to key_names.OWN, or who sets it could copy nothing."""
     root = Path(__file__).parents[2]
     sources = [*root.glob("mirror/**/*.py"), *root.glob("tests/**/*.py"), *root.glob("jobs/*.py"), root / "Makefile"]
     read = re.compile(r"(?:environ(?:\.get\(|\[)|getenv\(|envvar=|Final = )\"(MIRROR_[A-Z0-9_]*[A-Z0-9])\"")

@@ -8,8 +8,8 @@ import traceback
 import pytest
 from pydantic import SecretStr
 
+from mirror.config.key_names import is_secret
 from mirror.config.models import ClusterConfig, MirrorConfig
-from mirror.config.naming import is_secret
 from mirror.config.problems import shown
 from mirror.errors import ConfigError
 

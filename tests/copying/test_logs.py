@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 from confluent_kafka import Producer as Confluent
 
-from mirror.relay.batches.classify import SkipReason
 from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode_decision import SkipReason
 from mirror.relay.progress.gaps import GapKind
 from mirror.wire.records import DELETE_HORIZON
 from tests.copying.pair import TwoClusters

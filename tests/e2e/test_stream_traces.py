@@ -9,7 +9,7 @@ import pytest
 
 from mirror.telemetry.metrics.instruments import (
     COMMIT_DURATION,
-    EPOCH_DURATION,
+    PERIOD_DURATION,
     PHASES,
     PLAN_DURATION,
     REQUEST_DURATION,
@@ -22,7 +22,7 @@ from tests.telemetry import receiver
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(600)]
 
-METRICS = {one.name for one in (COMMIT_DURATION, EPOCH_DURATION, PHASES, PLAN_DURATION, REQUEST_DURATION)}
+METRICS = {one.name for one in (COMMIT_DURATION, PERIOD_DURATION, PHASES, PLAN_DURATION, REQUEST_DURATION)}
 
 
 def test_each_period_of_a_stream_is_one_tree_of_spans_and_its_metrics_arrive_meanwhile(

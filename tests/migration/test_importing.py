@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
+from mirror.config.key_names import is_secret
 from mirror.config.models import MirrorConfig
-from mirror.config.naming import is_secret
 from mirror.migration.configuration import ConfigurationFile, Imported
 from mirror.migration.findings import Kind
 from mirror.migration.importing import import_source

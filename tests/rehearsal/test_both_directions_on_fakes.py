@@ -49,7 +49,7 @@ def _fail_over(copies: CopiesBothWays) -> None:
 def test_what_was_copied_back_is_no_last_record_of_the_old_cluster(copies: CopiesBothWays, tmp_path: Path) -> None:
     _fail_over(copies)
     status, found = _ask(tmp_path)
-    assert (status, found["obstacles"]) == (0, [])
+    assert (status, found["blockers"]) == (0, [])
 
 
 def test_last_record_of_the_old_cluster_is_found_among_what_was_copied_back(
@@ -61,5 +61,5 @@ def test_last_record_of_the_old_cluster_is_found_among_what_was_copied_back(
     copies.write(B, b"newer")
     copies.copy_from(B)
     status, found = _ask(tmp_path)
-    (obstacle,) = found["obstacles"]
-    assert (status, obstacle["name"], "from offset 1 on" in obstacle["reason"]) == (3, "both-0", True)
+    (blocker,) = found["blockers"]
+    assert (status, blocker["name"], "from offset 1 on" in blocker["reason"]) == (3, "both-0", True)

@@ -130,8 +130,8 @@ def test_a_topic_whose_copy_would_have_too_long_a_name_is_an_obstacle_and_no_err
     site.pair.source.log("t" * 249).append_values(b"x")
     status, found = site.ask()
     assert status == 3
-    (obstacle,) = (one for one in found["obstacles"] if one["name"] == f"{'t' * 249}-0")
-    assert "its target topic's name would have 255 characters" in obstacle["reason"]
+    (blocker,) = (one for one in found["blockers"] if one["name"] == f"{'t' * 249}-0")
+    assert "its target topic's name would have 255 characters" in blocker["reason"]
 
 
 def test_groups_of_other_programs_are_listed_and_decide_nothing(site: Site) -> None:
@@ -190,9 +190,9 @@ def test_what_has_not_arrived_is_the_recovery_point_and_limited(site: Site) -> N
     assert found["recovery_time"]["seconds"] is None
     assert site.ask("--max-records", "10")[0] == 0
     status, found = site.ask("--max-records", "9")
-    assert (status, [one["name"] for one in found["obstacles"]]) == (3, ["--max-records"])
+    assert (status, [one["name"] for one in found["blockers"]]) == (3, ["--max-records"])
     status, found = site.ask("--max-seconds", "1")
-    assert (status, [one["name"] for one in found["obstacles"]]) == (3, ["--max-seconds"])
+    assert (status, [one["name"] for one in found["blockers"]]) == (3, ["--max-seconds"])
 
 
 def test_a_group_beyond_the_copy_is_ready_and_waits_for_nothing_it_has_read(site: Site) -> None:
@@ -256,9 +256,9 @@ def test_a_topic_that_is_missing_on_the_target_is_not_ready(site: Site) -> None:
     site.configure(f"[flows.{FLOW}.groups]", topics="t|u")
     site.round()
     status, found = site.ask()
-    kinds = {(one["kind"], one["name"]) for one in found["obstacles"]}
+    kinds = {(one["kind"], one["name"]) for one in found["blockers"]}
     assert (status, kinds) == (3, {("topic", "berlin"), ("partition", "u-0")})
-    assert all(one["action"] for one in found["obstacles"])
+    assert all(one["action"] for one in found["blockers"])
     assert found["recovery_point"]["records"] == 2
     (group,) = found["groups"]
     assert {(one["from"]["topic"], one["ready"]) for one in group["partitions"]} == {("t", True), ("u", False)}
@@ -273,7 +273,7 @@ def test_only_named_groups_are_rehearsed_and_absent_ones_are_not_ready(site: Sit
     _, found = site.ask("--group", "another")
     assert [one["group"] for one in found["groups"]] == ["another"]
     status, found = site.ask("--group", "absent")
-    assert (status, [(one["kind"], one["name"]) for one in found["obstacles"]]) == (3, [("group", "absent")])
+    assert (status, [(one["kind"], one["name"]) for one in found["blockers"]]) == (3, [("group", "absent")])
 
 
 def test_the_way_back_is_rehearsed(site: Site) -> None:
@@ -302,8 +302,8 @@ def test_records_that_only_the_target_has_are_not_ready_to_go_back(site: Site) -
     assert site.ask("--reverse")[0] == 0
     site.pair.log().append_values(b"theirs", b"too")
     status, found = site.ask("--reverse")
-    (obstacle,) = found["obstacles"]
-    assert (status, obstacle["kind"], obstacle["name"]) == (3, "partition", "paris.t-0")
+    (blocker,) = found["blockers"]
+    assert (status, blocker["kind"], blocker["name"]) == (3, "partition", "paris.t-0")
     assert found["recovery_point"]["records"] == 3, "with the marker of the copy's transaction"
 
 
@@ -316,9 +316,9 @@ def test_the_way_back_is_compared_as_the_flow_that_copies_back_compares_it(site:
     text = site.file.read_text().replace('configs = "off"', 'configs = "off"\nnaming = "identity"\norigin = "local"')
     site.file.write_text(text + back)
     status, found = site.ask("--reverse")
-    configured = [one for one in found["obstacles"] if one["kind"] == "configuration"]
+    configured = [one for one in found["blockers"] if one["kind"] == "configuration"]
     assert status == 3
-    assert [(one["name"], "retention.ms" in one["reason"]) for one in configured] == [("t", True)], found["obstacles"]
+    assert [(one["name"], "retention.ms" in one["reason"]) for one in configured] == [("t", True)], found["blockers"]
     assert "mirror apply --flow back --adopt t, if" in configured[0]["action"], "no flow has copied into t yet"
     assert not any("no flow copies these topics back" in note for note in found["notes"])
 
@@ -343,14 +343,14 @@ def test_a_partition_that_has_failed_is_not_ready_until_it_is_copied_again(
     table = StatusTable(partitions={TARGET: Reported(replace(REPORT, target=TARGET, result=result), NEVER_MS)})
     monkeypatch.setattr(rehearse, "read_status", lambda *_: table)
 
-    def obstacles() -> list[tuple[str, str]]:
-        return [(one["name"], one["reason"]) for one in site.ask()[1]["obstacles"] if one["kind"] == "partition"]
+    def blockers() -> list[tuple[str, str]]:
+        return [(one["name"], one["reason"]) for one in site.ask()[1]["blockers"] if one["kind"] == "partition"]
 
-    assert obstacles() == []
+    assert blockers() == []
     result.outcome, result.error = Outcome.FAILED, line
-    assert obstacles() == [("t-0", f"failed: {line}")]
+    assert blockers() == [("t-0", f"failed: {line}")]
     table.partitions[TARGET] = table.partitions[TARGET]._replace(time_ms=1)
-    assert obstacles() == [], "it has made progress since"
+    assert blockers() == [], "it has made progress since"
 
 
 def test_what_the_flow_does_not_cover_is_not_ready_unless_it_is_waived(site: Site) -> None:
@@ -364,18 +364,18 @@ def test_what_the_flow_does_not_cover_is_not_ready_unless_it_is_waived(site: Sit
     site.pair.target.groups[GROUP][TopicPartition("elsewhere", 0)] = GroupOffset(1, -1, "")
     status, found = site.ask()
     assert status == 3
-    obstacles = {(one["kind"], one["name"]): one for one in found["obstacles"]}
-    assert obstacles.keys() == {("group", "connect-s3-sink"), ("topic", "u")}
-    assert obstacles["topic", "u"]["reason"] == f"group {GROUP} reads it, and no flow copies it"
-    assert obstacles["group", "connect-s3-sink"]["reason"] == (
+    blockers = {(one["kind"], one["name"]): one for one in found["blockers"]}
+    assert blockers.keys() == {("group", "connect-s3-sink"), ("topic", "u")}
+    assert blockers["topic", "u"]["reason"] == f"group {GROUP} reads it, and no flow copies it"
+    assert blockers["group", "connect-s3-sink"]["reason"] == (
         "the connector's group reads topic t, and no flow brings its positions to berlin"
     )
     status, found = site.ask("--waive", "u", "--waive", "connect-.*", "--waive", "nothing")
-    assert (status, found["obstacles"]) == (0, [])
+    assert (status, found["blockers"]) == (0, [])
     notes = [note for note in found["notes"] if "waive" in note]
     assert [note.split(":")[0] for note in notes] == ["waived", "waived", "--waive nothing matches nothing"]
     status, found = site.ask("--group", GROUP)
-    assert [one["name"] for one in found["obstacles"]] == ["u"], "others were not asked for"
+    assert [one["name"] for one in found["blockers"]] == ["u"], "others were not asked for"
 
 
 def test_topic_and_group_that_another_flow_covers_are_no_obstacles(site: Site) -> None:
@@ -386,7 +386,7 @@ def test_topic_and_group_that_another_flow_covers_are_no_obstacles(site: Site) -
     other = '[flows.other]\nsource = "paris"\ntarget = "berlin"\ntopics = ["u", "t"]\nnaming = "identity"\n'
     site.file.write_text(site.file.read_text() + other + "[flows.other.groups]\nexclude = []\n")
     status, found = site.ask()
-    assert (status, found["obstacles"]) == (0, [])
+    assert (status, found["blockers"]) == (0, [])
 
 
 def test_partition_that_only_the_target_has_is_not_ready(site: Site) -> None:
@@ -397,13 +397,13 @@ def test_partition_that_only_the_target_has_is_not_ready(site: Site) -> None:
     site.round()
     status, found = site.ask()
     assert status == 3
-    held = {one["name"]: one["reason"] for one in found["obstacles"] if one["kind"] == "partition"}
+    held = {one["name"]: one["reason"] for one in found["blockers"] if one["kind"] == "partition"}
     assert {"paris.t-1": "with 0 offsets" in held["paris.t-1"], "paris.t-2": "with 2 offsets" in held["paris.t-2"]} == {
         "paris.t-1": True,
         "paris.t-2": True,
     }
     _, found = site.ask("--waive", "paris.t-.")
-    assert not [one for one in found["obstacles"] if one["kind"] == "partition"]
+    assert not [one for one in found["blockers"] if one["kind"] == "partition"]
 
 
 def test_records_of_others_in_front_of_a_position_are_not_ready(
@@ -412,9 +412,9 @@ def test_records_of_others_in_front_of_a_position_are_not_ready(
     site = Site(FakePair(monkeypatch), tmp_path, before=13)
     site.round()
     status, found = site.ask()
-    (obstacle,) = found["obstacles"]
-    assert (status, obstacle["kind"], obstacle["name"]) == (3, "partition", "paris.t-0")
-    assert obstacle["reason"].startswith("13 records in front of the positions of groups")
+    (blocker,) = found["blockers"]
+    assert (status, blocker["kind"], blocker["name"]) == (3, "partition", "paris.t-0")
+    assert blocker["reason"].startswith("13 records in front of the positions of groups")
     assert site.ask("--waive", "paris.t-0")[0] == 0
 
 
@@ -425,11 +425,11 @@ def test_records_of_others_between_copies_are_in_front_of_a_position_there(site:
     site.commit(source=250)
     site.round()
     status, found = site.ask()
-    (obstacle,) = found["obstacles"]
-    assert (status, obstacle["reason"].split(" in front")[0]) == (3, "2 records")
+    (blocker,) = found["blockers"]
+    assert (status, blocker["reason"].split(" in front")[0]) == (3, "2 records")
     site.commit(source=255)
     site.round()
-    assert site.ask()[1]["obstacles"] == [], "copies are in front of it"
+    assert site.ask()[1]["blockers"] == [], "copies are in front of it"
 
 
 def test_the_page_is_written(site: Site) -> None:
@@ -468,8 +468,8 @@ def test_a_target_that_does_not_answer_is_status_1_with_one_error(site: Site, ar
 # --- what the way back does not cover
 
 
-def _obstacles(found: dict[str, Any]) -> dict[tuple[str, str], str]:
-    return {(one["kind"], one["name"]): one["reason"] for one in found["obstacles"]}
+def _blockers(found: dict[str, Any]) -> dict[tuple[str, str], str]:
+    return {(one["kind"], one["name"]): one["reason"] for one in found["blockers"]}
 
 
 def test_last_records_of_the_old_cluster_are_not_left_behind(site: Site) -> None:
@@ -478,11 +478,11 @@ def test_last_records_of_the_old_cluster_are_not_left_behind(site: Site) -> None
     assert site.ask("--reverse")[0] == 0
     site.pair.write(*(b"tail %d" % number for number in range(5)))
     status, found = site.ask("--reverse")
-    reason = _obstacles(found)["partition", "t-0"]
+    reason = _blockers(found)["partition", "t-0"]
     assert (status, reason.split(",")[0]) == (3, "up to 5 records of paris")
     assert "from offset 250 on" in reason
     status, found = site.ask("--reverse", "--waive", "t-0")
-    assert (status, found["obstacles"]) == (0, [])
+    assert (status, found["blockers"]) == (0, [])
     site.commit(source=253)
     status, move = site.move("--reverse", "--waive", "t-0")
     assert (status, move["reason"], move["skipped"]) == (3, "skips-records", 3)
@@ -502,7 +502,7 @@ def test_last_records_that_a_running_flow_copies_are_a_note(site: Site) -> None:
     with Admin({"bootstrap.servers": site.pair.target.bootstrap}) as target:
         RunControlClient(target, FLOW, "run").claim()
     status, found = site.ask("--reverse")
-    assert (status, found["obstacles"]) == (0, [])
+    assert (status, found["blockers"]) == (0, [])
     assert any("which runs, has still to copy" in note for note in found["notes"])
 
 
@@ -514,12 +514,12 @@ def test_what_the_way_back_does_not_cover_is_not_ready_unless_it_is_waived(site:
     site.pair.target.groups["connect-sink"][TARGET] = GroupOffset(250, -1, "")
     site.configure(f"[flows.{FLOW}.groups]", topics="t|gone")
     status, found = site.ask("--reverse")
-    obstacles = _obstacles(found)
-    assert (status, set(obstacles)) == (
+    blockers = _blockers(found)
+    assert (status, set(blockers)) == (
         3,
         {("group", "connect-sink"), ("topic", "new-on-berlin"), ("topic", "paris.gone")},
     )
-    assert obstacles["group", "connect-sink"].endswith("and no flow brings its positions to paris")
+    assert blockers["group", "connect-sink"].endswith("and no flow brings its positions to paris")
     status, found = site.ask("--reverse", "--waive", "connect-.*", "--waive", "new-on-berlin", "--waive", "paris.gone")
     assert sum("waived" in note for note in found["notes"]) == 3
     assert not any("matches nothing" in note for note in found["notes"])
@@ -532,8 +532,8 @@ def test_partition_of_one_side_is_not_ready_to_go_back(site: Site, side: str) ->
     cluster.grow(cluster.topics[topic], 2)
     cluster.log(topic, 1).append_values(b"only", b"here")
     status, found = site.ask("--reverse")
-    assert {one["name"] for one in found["obstacles"]} == {f"{topic}-1"}
-    reasons = [one["reason"] for one in found["obstacles"] if one["name"] == f"{topic}-1"]
+    assert {one["name"] for one in found["blockers"]} == {f"{topic}-1"}
+    reasons = [one["reason"] for one in found["blockers"] if one["name"] == f"{topic}-1"]
     assert (status, sum("has this partition, with 2 offsets" in reason for reason in reasons)) == (3, 1)
 
 

@@ -1,4 +1,4 @@
-"""What a switch concerns and no flow covers is an obstacle, unless it is waived by its name."""
+"""What a switch concerns and no flow covers is a blocker, unless it is waived by its name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.rehearsal.coverage import Flows, ReadingGroup, Waivers, of_others, target_only, uncovered
-from mirror.rehearsal.values import Kind, Obstacle
+from mirror.rehearsal.values import Blocker, Kind
 
 _FLOWS = Flows(
     flow="f",
@@ -31,31 +31,31 @@ _FLOWS = Flows(
     ],
 )
 def test_what_no_flow_covers_is_not_ready(group: str, topics: set[str], found: list[tuple[Kind, str]]) -> None:
-    obstacles = list(uncovered([ReadingGroup(group=group, topics=topics)], _FLOWS))
-    assert [(one.kind, one.name) for one in obstacles] == found
-    assert all(one.action.endswith("; or --waive it") for one in obstacles)
+    blockers = list(uncovered([ReadingGroup(group=group, topics=topics)], _FLOWS))
+    assert [(one.kind, one.name) for one in blockers] == found
+    assert all(one.action.endswith("; or --waive it") for one in blockers)
 
 
 def test_group_that_cannot_be_read_is_not_ready() -> None:
-    (obstacle,) = uncovered([ReadingGroup(group="g", error="no answer")], _FLOWS)
-    assert (obstacle.kind, obstacle.name, obstacle.reason) == (Kind.GROUP, "g", "no answer")
+    (blocker,) = uncovered([ReadingGroup(group="g", error="no answer")], _FLOWS)
+    assert (blocker.kind, blocker.name, blocker.reason) == (Kind.GROUP, "g", "no answer")
 
 
 def test_some_of_many_groups_are_named() -> None:
     groups = [ReadingGroup(group=f"g{number}", topics={"t", "v"}) for number in range(7)]
-    (obstacle,) = uncovered(groups, _FLOWS)
-    assert obstacle.reason == "groups g0, g1, g2, g3, g4 and 2 more read it, and no flow copies it"
+    (blocker,) = uncovered(groups, _FLOWS)
+    assert blocker.reason == "groups g0, g1, g2, g3, g4 and 2 more read it, and no flow copies it"
 
 
 def test_partition_that_does_not_answer_has_an_unknown_number_of_offsets() -> None:
-    (obstacle,) = target_only({TopicPartition("a.t", 2): None}, "paris", "berlin")
-    assert (obstacle.name, "with an unknown number of offsets" in obstacle.reason) == ("a.t-2", True)
+    (blocker,) = target_only({TopicPartition("a.t", 2): None}, "paris", "berlin")
+    assert (blocker.name, "with an unknown number of offsets" in blocker.reason) == ("a.t-2", True)
     (one,) = of_others({TopicPartition("a.t", 2): 1}, "f")
     assert one.reason == "1 record in front of the positions of groups, which continue behind them, is not of flow f"
 
 
 def test_waiver_accepts_whole_names_and_is_noted() -> None:
-    found = [Obstacle(kind=Kind.TOPIC, name=name, reason="why", action="") for name in ("orders", "orders-2", "x")]
+    found = [Blocker(kind=Kind.TOPIC, name=name, reason="why", action="") for name in ("orders", "orders-2", "x")]
     left, notes = Waivers.parse(["orders", "y"]).apply(found)
     assert [one.name for one in left] == ["orders-2", "x"]
     assert notes == ["waived: topic orders: why", "--waive y matches nothing"]

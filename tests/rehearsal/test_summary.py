@@ -14,11 +14,11 @@ from mirror.rehearsal.limits import over_limits
 from mirror.rehearsal.summary import headline, recovery_line, to_json
 from mirror.rehearsal.values import (
     Backlog,
+    Blocker,
     GroupMove,
     GroupRehearsal,
     Kind,
     Limits,
-    Obstacle,
     RecoveryTime,
     Rehearsal,
 )
@@ -44,12 +44,12 @@ def rehearsal(**changes: Any) -> Rehearsal:
 
 HELD = GroupRehearsal(group="audit", moves=(move(reason="no-position", action="run the flow"),))
 SKIPS = GroupRehearsal(group="red", moves=(move(skipped=12, reason="skips-records"),))
-MISSING = Obstacle(kind=Kind.TOPIC, name="orders", reason="it is missing", action="mirror apply")
+MISSING = Blocker(kind=Kind.TOPIC, name="orders", reason="it is missing", action="mirror apply")
 
 
 def test_the_line_says_what_it_would_cost() -> None:
     assert headline(rehearsal(), duration) == "READY: 1 group, 1,200 records (8.0 s) not arrived, 4 records read again"
-    assert headline(rehearsal(groups=(HELD,), obstacles=(MISSING,)), duration) == (
+    assert headline(rehearsal(groups=(HELD,), blockers=(MISSING,)), duration) == (
         "NOT READY: 1 of 1 group, 1 topic, 1,200 records (8.0 s) not arrived, 4 records read again"
     )
     assert headline(rehearsal(groups=(SKIPS, HELD), backlogs=()), duration) == (
@@ -89,7 +89,7 @@ def test_the_recovery_time_is_measured_or_unknown() -> None:
 )
 def test_limits_are_for_what_has_not_arrived(limits: Limits, over: list[str]) -> None:
     found = over_limits(rehearsal(limits=limits))
-    assert [one.name for one in found.obstacles] == over
+    assert [one.name for one in found.blockers] == over
     assert found.is_ready == (not over)
 
 
@@ -109,7 +109,7 @@ def test_what_is_not_known_is_over_a_limit(changes: dict[str, Any]) -> None:
 
 
 def test_json_has_everything() -> None:
-    document = json.loads(json.dumps(to_json(rehearsal(groups=(SKIPS, HELD), obstacles=(MISSING,)))))
+    document = json.loads(json.dumps(to_json(rehearsal(groups=(SKIPS, HELD), blockers=(MISSING,)))))
     assert (document["ready"], document["groups_not_ready"], document["skipped"], document["read_again"]) == (
         False,
         2,
@@ -131,14 +131,14 @@ def test_json_has_everything() -> None:
         {"topic": "orders", "offset": 7},
         {"topic": "paris.orders", "offset": 3, "begins_at": 3},
     )
-    assert document["obstacles"] == [
+    assert document["blockers"] == [
         {"kind": "topic", "name": "orders", "reason": "it is missing", "action": "mirror apply"}
     ]
 
 
 def test_the_page_has_what_is_not_ready_and_runs_no_script_of_a_name() -> None:
     hostile = GroupRehearsal(group="<script>alert(1)</script>", moves=(move(skipped=1, reason="skips-records"),))
-    page = render([rehearsal(groups=(hostile,), obstacles=(MISSING,), notes=("so far",))], NOW_MS)
+    page = render([rehearsal(groups=(hostile,), blockers=(MISSING,), notes=("so far",))], NOW_MS)
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)" in page
     for text in ("not ready", "skips-records", "it is missing", "mirror apply", "so far", "1,200"):

@@ -8,8 +8,8 @@ from typing import Any
 from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError
 from mirror.producer.batch.batches import RecordMetadata
+from mirror.relay.batches.exactly_once_way import WayRules
 from mirror.relay.batches.target_limits import TargetLimits
-from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.partition.machine.partition_copy import PartitionCopy

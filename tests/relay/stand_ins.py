@@ -24,7 +24,7 @@ from mirror.relay.task import copy_context, copy_ranges, topic_rules, workers
 from mirror.relay.task.task import Task
 from mirror.runtime import thread
 from mirror.runtime.clock import SystemClock
-from mirror.runtime.memory.send_handoff import UnansweredSends
+from mirror.runtime.memory.send_claim import UnansweredSends
 from mirror.runtime.thread import NetworkThread
 from mirror.timing import FOREVER_MS, deadline
 from tests.fakes.network import FakeNetwork

@@ -230,7 +230,7 @@ def long_stream() -> FlowReportData:
         hours = [BEGAN_MS + number * 600_000 for number in range(1, 61)]
         later = [[time_ms, offset + 20 * at, offset + 20 * at + at % 3, size + at] for at, time_ms in enumerate(hours)]
         one.timeline = replace(first, curve=[*first.curve, *later])
-    return view(partitions, outcome=Outcome.COMPLETE, epochs=200, covered_epochs=200, ended_ms=BEGAN_MS + 36_000_000)
+    return view(partitions, outcome=Outcome.COMPLETE, periods=200, covered_periods=200, ended_ms=BEGAN_MS + 36_000_000)
 
 
 def hostile_run() -> FlowReportData:

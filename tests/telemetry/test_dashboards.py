@@ -11,7 +11,7 @@ import pytest
 
 from mirror.relay.model.ranges import Outcome
 from mirror.telemetry.metrics.instruments import ALL
-from mirror.telemetry.traces.ids import epoch_id
+from mirror.telemetry.traces.ids import period_id
 from mirror.telemetry.traces.spans import TaskFacts, partition_span
 from tests.telemetry.dashboards import (
     BOARDS,
@@ -112,11 +112,11 @@ def _urls(part: Any) -> list[str]:
 
 @every_board
 def test_trace_queries_use_existing_attributes(path: Path) -> None:
-    first = str(epoch_id("f", "run", 1))
+    first = str(period_id("f", "run", 1))
     result = expired(3, sick_since_ms=AT_MS, sick_trace=first, last_trace=first)
     assert result.outcome is Outcome.EXPIRED
     facts = TaskFacts(
-        epoch=epoch_id("f", "run", 2),
+        period=period_id("f", "run", 2),
         flow="f",
         task=0,
         attempt=0,

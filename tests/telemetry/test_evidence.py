@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from mirror.client import TopicPartition
 from mirror.rehearsal.summary import to_json
-from mirror.rehearsal.values import Backlog, GroupRehearsal, Kind, Limits, Obstacle, RecoveryTime, Rehearsal
+from mirror.rehearsal.values import Backlog, Blocker, GroupRehearsal, Kind, Limits, RecoveryTime, Rehearsal
 from mirror.relay.progress.stored_record import plain, record_of
 from mirror.spark.verification.report import FlowVerification
 from mirror.telemetry.evidence import MAX_PARTITIONS, Evidence, LastRehearsal, LastVerification
@@ -122,11 +122,11 @@ def test_of_many_partitions_the_worst_are_kept() -> None:
 
 
 def test_rehearsal_is_read_as_it_was_written() -> None:
-    obstacle = Obstacle(kind=Kind.ACL, name="topic orders", reason="Read is missing", action="grant it")
-    found = stored(LastRehearsal.of(rehearsed(obstacles=[obstacle])))
+    blocker = Blocker(kind=Kind.ACL, name="topic orders", reason="Read is missing", action="grant it")
+    found = stored(LastRehearsal.of(rehearsed(blockers=[blocker])))
     assert (found.time_ms, found.ready, found.groups, found.records) == (NOON_MS, False, 1, 40)
     assert (found.point_seconds, found.time_seconds) == (90.0, 12.5)
-    assert found.obstacles[0].reason == "Read is missing"
+    assert found.blockers[0].reason == "Read is missing"
     found = stored(LastRehearsal.of(rehearsed(backlogs=[])))
     assert (found.ready, found.records, found.point_seconds, found.time_seconds) == (True, 0, 0.0, 0.0)
 
@@ -157,8 +157,8 @@ def test_metrics_are_those_of_the_last_verification_and_rehearsal() -> None:
     assert found["mirror.rehearsal.last"] == {("f",): NOON_MS / 1000}
     assert found["mirror.rehearsal.not_ready"] == {("f",): 0}
     assert (found["mirror.recovery.point"], found["mirror.recovery.time"]) == ({("f",): 90.0}, {("f",): 12.5})
-    obstacle = Obstacle(kind=Kind.TOPIC, name="a.orders", reason="it is not there", action="create it")
-    record_evidence(metrics, "f", evidence(*EQUAL, rehearsal=rehearsed(obstacles=[obstacle], recovery=RecoveryTime())))
+    blocker = Blocker(kind=Kind.TOPIC, name="a.orders", reason="it is not there", action="create it")
+    record_evidence(metrics, "f", evidence(*EQUAL, rehearsal=rehearsed(blockers=[blocker], recovery=RecoveryTime())))
     found = measured(metrics)
     assert found["mirror.verify.last"] == {("f",): NOON_MS / 1000}
     assert found["mirror.verify.differences"] == {("f", "none"): 0}
@@ -172,8 +172,8 @@ def shown(found: Evidence) -> str:
 
 
 def test_report_has_the_last_verification_and_rehearsal() -> None:
-    obstacle = Obstacle(kind=Kind.ACL, name="topic orders", reason="Read is missing", action="grant it")
-    text = shown(evidence(*DIFFERENT, rehearsal=rehearsed(obstacles=[obstacle])))
+    blocker = Blocker(kind=Kind.ACL, name="topic orders", reason="Read is missing", action="grant it")
+    text = shown(evidence(*DIFFERENT, rehearsal=rehearsed(blockers=[blocker])))
     assert ": 1 of 3 partitions equal" in text
     assert "differing records: missing 3" in text
     assert "not complete: 2 partitions" in text

@@ -19,19 +19,19 @@ from mirror.runtime.clock import SystemClock
 from mirror.telemetry import task as task_module
 from mirror.telemetry.export import jsonl, process
 from mirror.telemetry.metrics.instruments import OF_TASKS
-from mirror.telemetry.run import EpochTaskResults, RunTelemetry
+from mirror.telemetry.run import PeriodTaskResults, RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from mirror.telemetry.task import TaskTelemetry
 from mirror.telemetry.task_report import TaskReport
-from mirror.telemetry.traces.ids import epoch_id
-from mirror.telemetry.traces.spans import EXPIRED, EpochFacts
+from mirror.telemetry.traces.ids import period_id
+from mirror.telemetry.traces.spans import EXPIRED, PeriodFacts
 from tests.polling import eventually
 from tests.telemetry import receiver
 from tests.telemetry.results import AT_MS, a_task, expired, result
 
 pytestmark = pytest.mark.timeout(120)
 
-EPOCH = epoch_id("f", "run-1", 0)
+PERIOD = period_id("f", "run-1", 0)
 HTTP = {"OTEL_BSP_SCHEDULE_DELAY": "20"}
 
 
@@ -66,7 +66,7 @@ def look() -> TaskSnapshot:
 
 
 def a_task_of(asked: TelemetrySettings, *results: RangeResult) -> Any:
-    telemetry = TaskTelemetry(asked, epoch=EPOCH, flow="f", task=0, attempt=0, clock=SystemClock())
+    telemetry = TaskTelemetry(asked, period=PERIOD, flow="f", task=0, attempt=0, clock=SystemClock())
     telemetry.task_started(look)
     for one in results:
         for span in one.timeline.spans if one.timeline else ():
@@ -75,12 +75,12 @@ def a_task_of(asked: TelemetrySettings, *results: RangeResult) -> Any:
     return telemetry
 
 
-def facts(*results: RangeResult) -> EpochFacts:
-    return EpochFacts(
-        id=EPOCH,
+def facts(*results: RangeResult) -> PeriodFacts:
+    return PeriodFacts(
+        id=PERIOD,
         flow="f",
         run="run-1",
-        epoch=0,
+        period=0,
         source="a",
         target="b",
         began_ms=AT_MS,
@@ -105,7 +105,7 @@ def test_driver_and_task_export_one_tree(protocol: str, monkeypatch: pytest.Monk
         report = a_task_of(asked, *results).finish()
         assert report.exported
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        run.record_epoch(facts(*results), [EpochTaskResults(0, 0, results, report)])
+        run.record_period(facts(*results), [PeriodTaskResults(0, 0, results, report)])
         run.close()
         names = sorted(span.name for span in taken.spans)
     assert names == sorted(
@@ -113,7 +113,7 @@ def test_driver_and_task_export_one_tree(protocol: str, monkeypatch: pytest.Monk
     ), "each once: the driver does not repeat what the task has exported"
     ids = {span.id for span in taken.spans}
     assert {span.parent for span in taken.spans} - ids == {""}
-    assert {span.trace for span in taken.spans} == {EPOCH.trace_hex}
+    assert {span.trace for span in taken.spans} == {PERIOD.trace_hex}
     (event,) = [each for span in taken.named("mirror.partition") for each in span.events if each[0] == EXPIRED]
     assert event[1] == AT_MS + 6_100
     assert event[2]["mirror.expiry.cause"] == "not enough replicas"
@@ -126,17 +126,17 @@ def test_driver_and_task_export_one_tree(protocol: str, monkeypatch: pytest.Monk
 def test_a_task_of_many_periods_has_a_span_in_each_and_keeps_the_results_of_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    first, second = epoch_id("f", "run-1", 1), epoch_id("f", "run-1", 2)
+    first, second = period_id("f", "run-1", 1), period_id("f", "run-1", 2)
     with receiver.http() as (address, taken):
         asked = of_environment(address, monkeypatch, **HTTP)
         telemetry = TaskTelemetry(
             asked,
-            epoch=first,
+            period=first,
             flow="f",
             task=0,
             attempt=0,
             clock=SystemClock(),
-            epoch_at=lambda unix_ms: first if unix_ms < AT_MS + 60_000 else second,
+            period_at=lambda unix_ms: first if unix_ms < AT_MS + 60_000 else second,
         )
         telemetry.task_started(look)
         later = result(1)
@@ -158,12 +158,12 @@ def test_the_span_of_a_task_in_a_period_covers_those_of_its_partitions(monkeypat
     with receiver.http() as (address, taken):
         telemetry = TaskTelemetry(
             of_environment(address, monkeypatch, **HTTP),
-            epoch=epoch_id("f", "run-1", 7),
+            period=period_id("f", "run-1", 7),
             flow="f",
             task=0,
             attempt=0,
             clock=cast("SystemClock", SimpleNamespace(unix_ms=lambda: now_ms)),
-            epoch_at=lambda unix_ms: epoch_id("f", "run-1", (unix_ms - AT_MS) // period_ms + 8),
+            period_at=lambda unix_ms: period_id("f", "run-1", (unix_ms - AT_MS) // period_ms + 8),
         )
         for period in range(2):
             for partition in range(2):
@@ -200,8 +200,8 @@ def test_epoch_with_an_expiry_is_exported_without_being_sampled(
         sick = a_task_of(asked, expired(1)).finish()
         assert sick.exported
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        tasks = [EpochTaskResults(0, 0, [result(0)], healthy), EpochTaskResults(1, 0, [expired(1)], sick)]
-        run.record_epoch(facts(result(0), expired(1)), tasks)
+        tasks = [PeriodTaskResults(0, 0, [result(0)], healthy), PeriodTaskResults(1, 0, [expired(1)], sick)]
+        run.record_period(facts(result(0), expired(1)), tasks)
         run.close()
     partitions = {span.attributes["mirror.partition"] for span in taken.named("mirror.partition")}
     assert partitions == {0, 1}, "the healthy ones', too: the driver has made up for them"
@@ -212,7 +212,9 @@ def test_epoch_that_is_not_sampled_is_only_measured(monkeypatch: pytest.MonkeyPa
     with receiver.http() as (address, taken):
         asked = of_environment(address, monkeypatch, OTEL_TRACES_SAMPLER="always_off")
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        run.record_epoch(facts(result(0)), [EpochTaskResults(0, 0, [result(0)], a_task_of(asked, result(0)).finish())])
+        run.record_period(
+            facts(result(0)), [PeriodTaskResults(0, 0, [result(0)], a_task_of(asked, result(0)).finish())]
+        )
         run.close()
     assert taken.spans == []
     assert taken.metrics["messaging.client.sent.messages"]["sum"]["dataPoints"][0]["asInt"] == "100"
@@ -229,7 +231,7 @@ def test_hanging_backend_delays_the_end_of_a_task_briefly(monkeypatch: pytest.Mo
         assert not report.exported
         monkeypatch.setattr("mirror.telemetry.run.FLUSH_MS", 300)
         run = RunTelemetry(asked, tmp_path, SystemClock())
-        run.record_epoch(facts(result(0)), [EpochTaskResults(0, 0, [result(0)], report)])
+        run.record_period(facts(result(0)), [PeriodTaskResults(0, 0, [result(0)], report)])
         began = time.monotonic()
         run.close()
         assert time.monotonic() - began < 5
@@ -248,11 +250,11 @@ def test_run_without_a_backend_writes_otlp_files(tmp_path: Path) -> None:
     asked = TelemetrySettings.of({})
     results = [result(0), expired(1)]
     run = RunTelemetry(asked, tmp_path, SystemClock())
-    run.record_epoch(facts(*results), [EpochTaskResults(0, 0, results, a_task())])
+    run.record_period(facts(*results), [PeriodTaskResults(0, 0, results, a_task())])
     run.close()
     spans = [span for line in lines(tmp_path / jsonl.TRACES) for span in spans_of(line)]
     assert len(spans) == 6
-    assert {span["traceId"] for span in spans} == {EPOCH.trace_hex}
+    assert {span["traceId"] for span in spans} == {PERIOD.trace_hex}
     ids = {span["spanId"] for span in spans}
     assert {span["parentSpanId"] for span in spans if "parentSpanId" in span} <= ids
     metrics = lines(tmp_path / jsonl.METRICS)
@@ -262,9 +264,9 @@ def test_run_without_a_backend_writes_otlp_files(tmp_path: Path) -> None:
 
 def test_a_period_of_a_stream_has_spans_of_what_was_not_idle_and_its_measurements_were_recorded(tmp_path: Path) -> None:
     idle = result(1, records=0, batches=0, bytes=0)
-    tasks = [EpochTaskResults(0, 0, [result(0), idle], a_task()), EpochTaskResults(1, 0, [idle], a_task(1))]
+    tasks = [PeriodTaskResults(0, 0, [result(0), idle], a_task()), PeriodTaskResults(1, 0, [idle], a_task(1))]
     run = RunTelemetry(TelemetrySettings.of({}), tmp_path, SystemClock())
-    run.record_epoch(facts(result(0), idle), tasks, counted=True)
+    run.record_period(facts(result(0), idle), tasks, counted=True)
     assert {one.name for one, _ in run.metrics.points()}.isdisjoint(one.name for one in OF_TASKS)
     run.close()
     spans = [span["name"] for line in lines(tmp_path / jsonl.TRACES) for span in spans_of(line)]
@@ -276,7 +278,7 @@ def test_the_tasks_of_a_stream_alone_export_their_spans_if_there_is_a_backend(
 ) -> None:
     with receiver.http() as (address, taken):
         run = RunTelemetry(of_environment(address, monkeypatch, **HTTP), tmp_path, SystemClock())
-        run.record_epoch(facts(expired(1)), [EpochTaskResults(0, 0, [expired(1)], None)], counted=True)
+        run.record_period(facts(expired(1)), [PeriodTaskResults(0, 0, [expired(1)], None)], counted=True)
         run.close()
     assert sorted(span.name for span in taken.spans) == ["mirror.period", "mirror.plan"]
 
@@ -286,7 +288,7 @@ def test_a_task_of_a_stream_reports_what_it_measures_while_it_lives(monkeypatch:
     monkeypatch.setattr(task_module, "_REPORT_MS", 1)
     buffers = iter([1, 9])
     telemetry = TaskTelemetry(
-        TelemetrySettings.of({}), epoch=EPOCH, flow="f", task=3, attempt=1, clock=SystemClock(), run="run-1"
+        TelemetrySettings.of({}), period=PERIOD, flow="f", task=3, attempt=1, clock=SystemClock(), run="run-1"
     )
     reports = list[TaskReport]()
     telemetry.report_to(reports.append)
@@ -311,7 +313,7 @@ def test_large_file_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_unwritable_folder_is_reported_without_failing(tmp_path: Path) -> None:
     run = RunTelemetry(TelemetrySettings.of({}), tmp_path / "gone", SystemClock())
-    run.record_epoch(facts(result(0)), [])
+    run.record_period(facts(result(0)), [])
     run.close()
     assert run.file_error is not None
     assert "cannot be written: No such file or directory" in run.file_error
@@ -319,7 +321,7 @@ def test_unwritable_folder_is_reported_without_failing(tmp_path: Path) -> None:
 
 def test_disabled_telemetry_writes_nothing(tmp_path: Path) -> None:
     run = RunTelemetry(TelemetrySettings.of({"OTEL_SDK_DISABLED": "TRUE"}), tmp_path, SystemClock())
-    run.record_epoch(facts(result(0)), [])
+    run.record_period(facts(result(0)), [])
     run.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -344,7 +346,7 @@ def test_a_sample_that_fails_does_not_end_the_samples(
             raise RuntimeError("dictionary changed size during iteration")
         return look()
 
-    telemetry = TaskTelemetry(settings(""), epoch=EPOCH, flow="f", task=0, attempt=0, clock=SystemClock())
+    telemetry = TaskTelemetry(settings(""), period=PERIOD, flow="f", task=0, attempt=0, clock=SystemClock())
     telemetry.task_started(broken_once)
     eventually(lambda: len(calls) > 4, what="later samples")
     telemetry.finish()

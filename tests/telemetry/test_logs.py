@@ -10,10 +10,10 @@ import pytest
 
 from mirror.relay.model.ranges import Outcome
 from mirror.telemetry import logs
-from mirror.telemetry.traces.ids import epoch_id, partition_id
+from mirror.telemetry.traces.ids import partition_id, period_id
 from tests.telemetry.results import expired, result
 
-EPOCH = epoch_id("f", "run", 0)
+PERIOD = period_id("f", "run", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -36,14 +36,14 @@ def test_events_are_logged_as_json_lines(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setenv("MIRROR_LOG_FORMAT", "json")
     configure(monkeypatch)
     logs.configure()  # a worker runs many tasks
-    logs.log_partition(expired(1), EPOCH, 0)
+    logs.log_partition(expired(1), PERIOD, 0)
     lines = [json.loads(text) for text in capsys.readouterr().err.splitlines()]
     assert [(line["level"], line["message"]) for line in lines] == [
         ("WARNING", "expired"),
         ("INFO", "retry"),
         ("ERROR", "expired"),
     ]
-    own = partition_id(EPOCH, "orders", 1, 0)
+    own = partition_id(PERIOD, "orders", 1, 0)
     assert {(line["trace_id"], line["span_id"]) for line in lines} == {(own.trace_hex, own.span_hex)}
     assert lines[0]["cause"] == "not enough replicas"
     assert lines[0]["may_have_been_written"] is True
@@ -52,14 +52,14 @@ def test_events_are_logged_as_json_lines(capsys: pytest.CaptureFixture[str], mon
 
 def test_events_are_logged_as_text_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch)
-    logs.log_partition(result(1, Outcome.FENCED, error='a "newer" one'), EPOCH, 0)
+    logs.log_partition(result(1, Outcome.FENCED, error='a "newer" one'), PERIOD, 0)
     (line,) = capsys.readouterr().err.splitlines()
     assert " WARNING mirror.events fenced flow=f topic=orders partition=1 " in line
     assert 'error="a \\"newer\\" one"' in line
-    assert f"trace_id={EPOCH.trace_hex}" in line
+    assert f"trace_id={PERIOD.trace_hex}" in line
 
 
 def test_complete_partition_is_not_logged(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     configure(monkeypatch)
-    logs.log_partition(result(1), EPOCH, 0)
+    logs.log_partition(result(1), PERIOD, 0)
     assert capsys.readouterr().err == ""

@@ -18,8 +18,8 @@ from mirror.telemetry.metrics import instruments
 from mirror.telemetry.metrics.instruments import ALL, Kind
 from mirror.telemetry.metrics.metric_store import MAX_POINTS, OTHER, MetricStore
 from mirror.telemetry.metrics.record_results import (
-    record_epoch,
     record_groups,
+    record_period,
     record_results,
     record_sync,
     record_task,
@@ -39,7 +39,7 @@ def recorded_epoch() -> MetricStore:
     )
     record_results(metrics, "f", [deep, expired(1), result(2, Outcome.FENCED, records=0, batches=0)])
     record_task(metrics, "f", a_task())
-    record_epoch(metrics, "f", outcome="expired", ended_ms=AT_MS + 8_000, took_ms=8_000)
+    record_period(metrics, "f", outcome="expired", ended_ms=AT_MS + 8_000, took_ms=8_000)
     return metrics
 
 

@@ -99,10 +99,10 @@ def test_page_has_its_summary_without_scripts() -> None:
             runs.view([runs.healthy()], ended_ms=None),
             "began 2026-11-20 21:59:59 UTC, and had not ended 5 min 5 s later",
         ),
-        (runs.view([runs.healthy()], epochs=300, covered_epochs=200), "stream, 300 periods"),
-        (runs.view([runs.healthy()], epochs=300, covered_epochs=200), "times are those of the last 200 periods"),
+        (runs.view([runs.healthy()], periods=300, covered_periods=200), "stream, 300 periods"),
+        (runs.view([runs.healthy()], periods=300, covered_periods=200), "times are those of the last 200 periods"),
         (runs.view([runs.healthy()], trace="4bf92f35"), "trace id 4bf92f35"),
-        (runs.view([runs.healthy()], epochs=1, covered_epochs=1), "stream, 1 period 1 of 1"),
+        (runs.view([runs.healthy()], periods=1, covered_periods=1), "stream, 1 period 1 of 1"),
         (runs.view([runs.healthy()]), "No batch expired, and no record was lost or skipped."),
     ],
 )

@@ -11,7 +11,7 @@ from mirror.errors import ConfigError
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.telemetry.settings import TelemetrySettings, is_sampled
-from mirror.telemetry.traces.ids import epoch_id
+from mirror.telemetry.traces.ids import period_id
 
 
 def test_settings_without_variables_have_no_backend() -> None:
@@ -98,8 +98,8 @@ def test_sampler_sets_the_ratio(sampler: str, ratio: float) -> None:
 def test_sampling_decides_as_the_sdk_does(ratio: float) -> None:
     theirs = TraceIdRatioBased(ratio)
     ours = 0
-    for epoch in range(500):
-        trace = epoch_id("f", "r", epoch).trace
+    for period in range(500):
+        trace = period_id("f", "r", period).trace
         decision = theirs.should_sample(None, trace, "mirror.period").decision
         assert is_sampled(trace, ratio) is (decision is Decision.RECORD_AND_SAMPLE)
         ours += is_sampled(trace, ratio)

@@ -1,32 +1,34 @@
-"""The tree of spans of an epoch."""
+"""The tree of spans of a period."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from mirror.relay.model.ranges import Outcome
-from mirror.telemetry.traces.ids import SpanId, epoch_id, partition_id, subspan_id, task_id
+from mirror.telemetry.traces.ids import SpanId, partition_id, period_id, subspan_id, task_id
 from mirror.telemetry.traces.spans import (
     EXPIRED,
-    EpochFacts,
+    PeriodFacts,
     TaskFacts,
-    epoch_spans,
     partition_span,
+    period_spans,
     task_span,
     task_spans,
 )
 from tests.telemetry.results import AT_MS, expired, result
 
-EPOCH = epoch_id("f", "run-1", 3)
-TASK = TaskFacts(epoch=EPOCH, flow="f", task=1, attempt=0, host="h", pid=7, began_ms=AT_MS + 50, ended_ms=AT_MS + 7_200)
+PERIOD = period_id("f", "run-1", 3)
+TASK = TaskFacts(
+    period=PERIOD, flow="f", task=1, attempt=0, host="h", pid=7, began_ms=AT_MS + 50, ended_ms=AT_MS + 7_200
+)
 
 
-def an_epoch(*results: object) -> EpochFacts:
-    return EpochFacts(
-        id=EPOCH,
+def an_epoch(*results: object) -> PeriodFacts:
+    return PeriodFacts(
+        id=PERIOD,
         flow="f",
         run="run-1",
-        epoch=3,
+        period=3,
         source="a",
         target="b",
         began_ms=AT_MS,
@@ -37,34 +39,34 @@ def an_epoch(*results: object) -> EpochFacts:
 
 
 def test_ids_are_equal_in_every_process_and_differ_by_name() -> None:
-    assert epoch_id("f", "run-1", 3) == EPOCH, "worked out, not drawn"
+    assert period_id("f", "run-1", 3) == PERIOD, "worked out, not drawn"
     ids = [
-        EPOCH,
-        epoch_id("f", "run-1", 4),
-        epoch_id("f", "run-2", 3),
-        epoch_id("g", "run-1", 3),
-        task_id(EPOCH, 0, 0),
-        task_id(EPOCH, 0, 1),
-        task_id(EPOCH, 1, 0),
-        partition_id(EPOCH, "t", 0, 0),
-        partition_id(EPOCH, "t", 1, 0),
-        partition_id(EPOCH, "t", 0, 1),
-        subspan_id(partition_id(EPOCH, "t", 0, 0), "mirror.attempt", 5),
+        PERIOD,
+        period_id("f", "run-1", 4),
+        period_id("f", "run-2", 3),
+        period_id("g", "run-1", 3),
+        task_id(PERIOD, 0, 0),
+        task_id(PERIOD, 0, 1),
+        task_id(PERIOD, 1, 0),
+        partition_id(PERIOD, "t", 0, 0),
+        partition_id(PERIOD, "t", 1, 0),
+        partition_id(PERIOD, "t", 0, 1),
+        subspan_id(partition_id(PERIOD, "t", 0, 0), "mirror.attempt", 5),
     ]
     assert len(set(ids)) == len(ids)
     assert all(0 < found.trace < 2**128 and 0 < found.span < 2**64 for found in ids)
-    assert len({found.trace for found in ids[4:]} | {EPOCH.trace}) == 1
+    assert len({found.trace for found in ids[4:]} | {PERIOD.trace}) == 1
 
 
 def test_trace_parent_survives_formatting_and_parsing() -> None:
-    assert SpanId.parse(str(EPOCH)) == EPOCH
-    for wrong in ("", "00-1-2-01", f"00-{0:032x}-{1:016x}-01", f"00-{1:032x}-{0:016x}-01", str(EPOCH) + " "):
+    assert SpanId.parse(str(PERIOD)) == PERIOD
+    for wrong in ("", "00-1-2-01", f"00-{0:032x}-{1:016x}-01", f"00-{1:032x}-{0:016x}-01", str(PERIOD) + " "):
         assert SpanId.parse(wrong) is None
 
 
 def test_spans_form_one_tree() -> None:
     results = [result(0), expired(1)]
-    spans = [*epoch_spans(an_epoch(*results)), *task_spans(TASK, results)]
+    spans = [*period_spans(an_epoch(*results)), *task_spans(TASK, results)]
     by_id = {span.id: span for span in spans}
     assert len(by_id) == len(spans)
     roots = [span for span in spans if span.parent is None]
@@ -81,9 +83,9 @@ def test_spans_form_one_tree() -> None:
         "mirror.partition",
         "mirror.attempt",
     ]
-    assert by_id[EPOCH].attributes["mirror.outcome"] == "expired"
-    assert by_id[EPOCH].attributes["mirror.expiries"] == 1
-    assert by_id[EPOCH].error == "too late"
+    assert by_id[PERIOD].attributes["mirror.outcome"] == "expired"
+    assert by_id[PERIOD].attributes["mirror.expiries"] == 1
+    assert by_id[PERIOD].error == "too late"
 
 
 def test_expiry_is_an_event_with_all_its_details() -> None:
@@ -120,7 +122,7 @@ def test_partition_span_has_lag_rates_and_phases() -> None:
 
 
 def test_epochs_of_an_unhealthy_partition_are_linked_to_its_first_and_previous_one() -> None:
-    first, last = (partition_id(epoch_id("f", "run-1", epoch), "orders", 1, 0) for epoch in (1, 2))
+    first, last = (partition_id(period_id("f", "run-1", period), "orders", 1, 0) for period in (1, 2))
     sick = expired(1, sick_since_ms=AT_MS - 60_000, sick_trace=str(first), last_trace=str(last))
     span = partition_span(TASK, sick)
     assert [(link.to, link.attributes["mirror.link"]) for link in span.links] == [
@@ -128,10 +130,10 @@ def test_epochs_of_an_unhealthy_partition_are_linked_to_its_first_and_previous_o
         (last, "sick.previous"),
     ]
     assert span.attributes["mirror.sick.trace"] == first.trace_hex, (
-        "one search finds all epochs of the unhealthy period"
+        "one search finds all periods of the unhealthy period"
     )
     begins = partition_span(TASK, expired(1))
-    assert begins.attributes["mirror.sick.trace"] == EPOCH.trace_hex, "also the first epoch"
+    assert begins.attributes["mirror.sick.trace"] == PERIOD.trace_hex, "also the first period"
     assert "mirror.sick.trace" not in partition_span(TASK, result(1)).attributes
     second = expired(1, sick_trace=str(first), last_trace=str(first))
     assert len(partition_span(TASK, second).links) == 1, "the first is the last"
@@ -163,7 +165,7 @@ def test_result_without_a_timeline_has_a_span() -> None:
 
 
 def test_expired_partition_that_is_not_complete_has_an_error() -> None:
-    """A stream's epoch ends for all partitions: such a one is unfinished, not expired, and yet the one to check."""
+    """A stream's period ends for all partitions: such a one is unfinished, not expired, and yet the one to check."""
     one = replace(expired(3), outcome=Outcome.UNFINISHED, error="the task ended before it was complete")
     span = partition_span(TASK, one)
     assert span.error == "a.orders-3: expired once, the last: not enough replicas (in flight)"

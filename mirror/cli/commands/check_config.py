@@ -15,9 +15,9 @@ from mirror.cli.options import AsJson, Config, SecretsDir
 from mirror.cluster.settings import ClusterSettings
 from mirror.config.effective import configured_keys, effective_config
 from mirror.config.exposed import readable_secrets, unencrypted_credentials
+from mirror.config.key_names import KeyPath, dotted
 from mirror.config.load import load
 from mirror.config.models import MirrorConfig
-from mirror.config.naming import KeyPath, dotted
 from mirror.config.notices import notices
 from mirror.errors import ConfigError
 from mirror.spark.driver.output.terminal import Terminal

@@ -32,8 +32,8 @@ def view(found: Rehearsal) -> RenderableType:
         parts.append(_groups(found))
     if found.backlogs:
         parts.append(_backlogs(found))
-    if found.obstacles:
-        parts.append(_obstacles(found))
+    if found.blockers:
+        parts.append(_blockers(found))
     parts += [Text(recovery_line(found, duration)), *(Text(f"note: {printable(line)}", "dim") for line in found.notes)]
     return Group(*parts)
 
@@ -90,11 +90,11 @@ def _backlogs(found: Rehearsal) -> Table:
     return table
 
 
-def _obstacles(found: Rehearsal) -> Table:
+def _blockers(found: Rehearsal) -> Table:
     table = _table("not ready", "name", "why", "what to do")
-    for one in found.obstacles[:_MOST_ROWS]:
+    for one in found.blockers[:_MOST_ROWS]:
         table.add_row(one.kind.value, _shown(one.name), _shown(one.reason), _shown(one.action))
-    _count_rest(table, len(found.obstacles))
+    _count_rest(table, len(found.blockers))
     return table
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from mirror.config.naming import is_secret
+from mirror.config.key_names import is_secret
 
 HIDDEN: Final = "***"
 _MAX_SHOWN: Final = 100

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from mirror.config.naming import KeyPath, dotted
+from mirror.config.key_names import KeyPath, dotted
 from mirror.errors import printable
 from mirror.migration.parsing.entries import Setting
 

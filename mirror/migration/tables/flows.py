@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mirror.cluster.keys import Key
-from mirror.config.naming import KeyPath
+from mirror.config.key_names import KeyPath
 from mirror.config.notices import WITHOUT_EFFECT
 from mirror.config.schema import CLIENT_KEYS
 from mirror.errors import printable

@@ -17,8 +17,8 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from mirror.consumer.fetched import Fetched, without_aborted
-from mirror.relay.batches.classify import IsForeign, codec_of, skip_reason
 from mirror.relay.batches.reencode import ReencodeSpec, record_change
+from mirror.relay.batches.reencode_decision import IsForeign, codec_of, skip_reason
 from mirror.relay.batches.sequence_match import SequenceMatcher
 from mirror.relay.model.ranges import OPEN_END
 from mirror.wire.decode import Record, records_of

@@ -18,16 +18,16 @@ from typing import Final
 
 from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.errors import CorruptBatch, MirrorError
-from mirror.relay.batches.classify import (
+from mirror.relay.batches.held_buffers import HeldBuffers
+from mirror.relay.batches.output_batch import BufferRef, OutputBatch
+from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, TimestampRule
+from mirror.relay.batches.reencode_decision import (
     IsForeign,
     deep_reason,
     has_bad_timestamp,
     is_small,
     skip_reason,
 )
-from mirror.relay.batches.held_buffers import HeldBuffers
-from mirror.relay.batches.output_batch import BufferRef, OutputBatch
-from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, TimestampRule
 from mirror.relay.batches.remedies import Remedies
 from mirror.relay.batches.source_batch import SourceBatch, merges_with
 from mirror.relay.batches.target_limits import TargetLimits

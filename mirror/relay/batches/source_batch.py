@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mirror.errors import CorruptBatch
-from mirror.relay.batches.classify import SkipReason, codec_of, has_bad_timestamp, is_small
 from mirror.relay.batches.output_batch import BufferRef
 from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode_decision import SkipReason, codec_of, has_bad_timestamp, is_small
 from mirror.wire.records import AnyBatch, Batch
 
 

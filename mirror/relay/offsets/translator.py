@@ -31,7 +31,7 @@ from mirror.timing import Timer
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from mirror.relay.batches.classify import IsForeign
+    from mirror.relay.batches.reencode_decision import IsForeign
     from mirror.relay.model.policy import CopyPolicy
     from mirror.relay.offsets.runs import Run
     from mirror.relay.offsets.segments import Segment

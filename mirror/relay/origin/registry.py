@@ -10,7 +10,7 @@ from typing import Final, Literal, Self
 from mirror.client import LATEST, Admin, ConfigResource, TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import FlowError, KafkaError, NotRetriable
-from mirror.relay.batches.classify import IsForeign
+from mirror.relay.batches.reencode_decision import IsForeign
 from mirror.relay.batches.topic_config import readable
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.origin import records

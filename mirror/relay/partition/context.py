@@ -11,7 +11,7 @@ from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.meters import Histogram
 from mirror.relay.batches.batch_pipeline import SubmitReencode
-from mirror.relay.batches.classify import IsForeign
+from mirror.relay.batches.reencode_decision import IsForeign
 from mirror.relay.flow_control import SendWindow, SourceBudget
 from mirror.relay.model.policy import CopyTimeouts
 from mirror.relay.model.ranges import Range

@@ -12,9 +12,9 @@ from mirror.backoff import Backoff
 from mirror.consumer.fetched import Fetched
 from mirror.meters import Histogram
 from mirror.relay.batches.batch_pipeline import SubmitReencode
-from mirror.relay.batches.classify import IsForeign
+from mirror.relay.batches.exactly_once_way import WayRules
+from mirror.relay.batches.reencode_decision import IsForeign
 from mirror.relay.batches.target_limits import TargetLimits
-from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.flow_control import RateLimiter, SendWindow, SourceBudget
 from mirror.relay.model.observer import TaskObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts

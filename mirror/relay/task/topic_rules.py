@@ -11,9 +11,9 @@ from typing import Any, Final
 from mirror.client import Admin, ConfigResource, Outcomes
 from mirror.cluster.types import ConfigEntry
 from mirror.errors import KafkaError, KafkaTimeout
+from mirror.relay.batches.exactly_once_way import EXPIRATION, EXPIRATION_BEFORE_3_4, WayRules
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.batches.topic_config import TOPIC_KEYS
-from mirror.relay.batches.way_rules import EXPIRATION, EXPIRATION_BEFORE_3_4, WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.model.way import Way

@@ -28,7 +28,7 @@ from mirror.spark.planning.broker_retention import recommit_after_ms
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.status.target_progress import read_target_progress
 from mirror.spark.tasks.task_spec import TaskSpec, tasks_of
-from mirror.telemetry.traces.ids import epoch_id
+from mirror.telemetry.traces.ids import period_id
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class JobParts:
             refresh_ms=flow.refresh_ms,
             period_ms=FOREVER_MS if first_period is None else flow.period_ms,
             first_period=first_period,
-            trace=str(epoch_id(flow.name, ledger.path.name, plan.epoch)),
+            trace=str(period_id(flow.name, ledger.path.name, plan.epoch)),
         )
         label = JobLabel.of(flow.name, f"mirror {flow.name}: {flow.source} to {flow.target}", self.run.run)
         return copy_job(self.context, self.options, tasks_of(plan, of_job), label)

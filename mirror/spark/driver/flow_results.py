@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.spark.driver.output.progress_lines import epoch_line
 from mirror.spark.ledger.results import epoch_json, join_results
-from mirror.telemetry.run import EpochTaskResults
-from mirror.telemetry.traces.ids import epoch_id
-from mirror.telemetry.traces.spans import EpochFacts
+from mirror.telemetry.run import PeriodTaskResults
+from mirror.telemetry.traces.ids import period_id
+from mirror.telemetry.traces.spans import PeriodFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,13 +38,13 @@ class Period:
     began_ms: int
     ended_ms: int
 
-    def by_task(self) -> list[EpochTaskResults]:
+    def by_task(self) -> list[PeriodTaskResults]:
         """Return the results of each task, with its report."""
         results: dict[tuple[int, int], list[RangeResult]] = defaultdict(list)
         for attempt in self.attempts:
             results[attempt.task, attempt.attempt].append(attempt.result)
         report_of = {(report.task, report.attempt): report for report in self.reports}
-        return [EpochTaskResults(*key, found, report_of.get(key)) for key, found in sorted(results.items())]
+        return [PeriodTaskResults(*key, found, report_of.get(key)) for key, found in sorted(results.items())]
 
 
 class FlowResults:
@@ -99,11 +99,11 @@ class FlowResults:
 
     def _record(self, period: Period, results: list[RangeResult], *, counted: bool) -> None:
         flow, plan = self._flow, period.plan
-        facts = EpochFacts(
-            id=epoch_id(flow.name, self.report.run, plan.epoch),
+        facts = PeriodFacts(
+            id=period_id(flow.name, self.report.run, plan.epoch),
             flow=flow.name,
             run=self.report.run,
-            epoch=plan.epoch,
+            period=plan.epoch,
             source=flow.source,
             target=flow.target,
             began_ms=period.began_ms,
@@ -111,7 +111,7 @@ class FlowResults:
             planned_ms=plan.took_ms,
             results=tuple(results),
         )
-        self._telemetry.record_epoch(facts, period.by_task(), counted=counted)
+        self._telemetry.record_period(facts, period.by_task(), counted=counted)
         self._telemetry.export_metrics()
         if self._debug:
             for trace in dict.fromkeys(attempt.traceback for attempt in period.attempts if attempt.traceback):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome, Range
-from mirror.telemetry.traces.ids import epoch_id, partition_id
+from mirror.telemetry.traces.ids import partition_id, period_id
 
 if TYPE_CHECKING:
     from mirror.spark.ledger.attempts import Attempt
@@ -62,7 +62,7 @@ def unhealthy_after(attempts: Iterable[Attempt], run: str, epoch: int) -> dict[T
 
 def _health_after(attempt: Attempt, run: str, epoch: int) -> PartitionHealth:
     result, timeline = attempt.result, attempt.result.timeline
-    own_id = partition_id(epoch_id(result.flow, run, epoch), result.topic, result.partition, attempt.attempt)
+    own_id = partition_id(period_id(result.flow, run, epoch), result.topic, result.partition, attempt.attempt)
     since_ms = first_trace = None
     if timeline is not None:
         since_ms = timeline.sick_since_ms or result.stuck_since_ms or timeline.began_ms or None

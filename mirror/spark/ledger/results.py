@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mirror.alignment.sync_state import SyncState
 from mirror.client import TopicPartition
 from mirror.errors import MirrorMakerResumed
-from mirror.relay.batches.classify import SkipReason
+from mirror.relay.batches.reencode_decision import SkipReason
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.progress.stored_record import plain
 from mirror.spark.ledger.atomic_write import describe_file_error, write_atomically

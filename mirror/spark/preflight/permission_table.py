@@ -12,7 +12,7 @@ from mirror.alignment.permissions import rounds as acl_rounds
 from mirror.client import AclOperation, TopicPartition
 from mirror.groups import writer
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
-from mirror.relay.batches.way_rules import EXPIRATION
+from mirror.relay.batches.exactly_once_way import EXPIRATION
 from mirror.relay.model.way import Way
 from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.partition.writers.takeover import transactional_id

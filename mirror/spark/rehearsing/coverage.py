@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.positions import GroupState
     from mirror.groups.translation.logs import PartitionLogs
-    from mirror.rehearsal.values import Obstacle
+    from mirror.rehearsal.values import Blocker
 
 
 def coverage(
@@ -30,7 +30,7 @@ def coverage(
     clusters: tuple[Admin, Admin],
     partitions: Collection[TopicPartition],
     only: Collection[str] = (),
-) -> Iterator[Obstacle]:
+) -> Iterator[Blocker]:
     """Yield what the flow does not cover of groups, only those that are named, and of ``partitions`` of its source.
 
     Raises KafkaError if a cluster does not answer.
@@ -53,7 +53,7 @@ def coverage_back(
     clusters: tuple[Admin, Admin],
     backs: Collection[FlowConfig],
     only: Collection[str] = (),
-) -> Iterator[Obstacle]:
+) -> Iterator[Blocker]:
     """Yield the same for the way back, from the flow's target to its source; ``backs`` are the flows that copy back.
 
     Raises KafkaError if a cluster does not answer.
@@ -131,7 +131,7 @@ def _flows_back(config: MirrorConfig, flow: FlowConfig, originals: Collection[st
 
 def others_in_front(
     flow: FlowConfig, groups: Iterable[GroupState], logs: Mapping[TopicPartition, PartitionLogs]
-) -> Iterator[Obstacle]:
+) -> Iterator[Blocker]:
     """Yield the partitions of the target with records of others in front of positions that groups have there.
 
     What cannot be counted is not known to be there: the moves of the groups say so. At most two parts of a log are

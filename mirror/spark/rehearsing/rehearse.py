@@ -23,7 +23,7 @@ from mirror.rehearsal.advice import Advice
 from mirror.rehearsal.coverage import Waivers
 from mirror.rehearsal.decision import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.limits import over_limits
-from mirror.rehearsal.values import GroupRehearsal, Kind, Limits, Obstacle, Rehearsal
+from mirror.rehearsal.values import Blocker, GroupRehearsal, Kind, Limits, Rehearsal
 from mirror.relay.progress.status_topic import STATUS_MS
 from mirror.runtime.clock import SystemClock
 from mirror.spark.flow_admins import open_admins
@@ -34,7 +34,7 @@ from mirror.spark.preflight.flow_groups import open_sync, rules_of
 from mirror.spark.rehearsing.backlogs import Missing, read_backlogs
 from mirror.spark.rehearsing.coverage import coverage, others_in_front
 from mirror.spark.rehearsing.recovery import recovery_time
-from mirror.spark.rehearsing.sides import notes_of, obstacles_of
+from mirror.spark.rehearsing.sides import blockers_of, notes_of
 from mirror.spark.rehearsing.target_logs import log_bounds
 from mirror.spark.status.observation import FlowObserver, Observation
 from mirror.spark.status.partition_status import reported_failures
@@ -94,12 +94,12 @@ def rehearse(request: Request) -> Rehearsal:
             backlogs=backlogs,
             partitions=len(seen.offsets),
             ages_are_complete=complete,
-            obstacles=(
+            blockers=(
                 *problems_of(report.problems),
                 *absent(request, report.groups),
                 *uncovered,
                 *_partitions(flow, seen, reported_failures(seen, reported.results())),
-                *obstacles_of(flow, drift),
+                *blockers_of(flow, drift),
             ),
             notes=(
                 *(_about_backlogs(flow) if any(one.records for one in backlogs) else ()),
@@ -163,20 +163,20 @@ def _seen(one: GroupPosition, seen: Observation, log: tuple[int, int] | None) ->
     )
 
 
-def problems_of(lines: Iterable[str]) -> Iterable[Obstacle]:
+def problems_of(lines: Iterable[str]) -> Iterable[Blocker]:
     """Yield what keeps groups from being looked at."""
     for line in lines:
-        yield Obstacle(kind=Kind.GROUP, name="", reason=line, action="rehearse again once the broker answers")
+        yield Blocker(kind=Kind.GROUP, name="", reason=line, action="rehearse again once the broker answers")
 
 
-def absent(request: Request, found: Collection[str]) -> Iterable[Obstacle]:
+def absent(request: Request, found: Collection[str]) -> Iterable[Blocker]:
     """Yield the groups that were named and that are not there."""
     rules = rules_of(request.flow)
     for name in sorted(set(request.groups) - set(found)):
         why = "it has no offsets of topics that the flow copies"
         if not rules.includes(name):
             why = f"flow {request.flow.name} does not include it (include, exclude)"
-        yield Obstacle(kind=Kind.GROUP, name=name, reason=why, action="check the name, and the flow's groups section")
+        yield Blocker(kind=Kind.GROUP, name=name, reason=why, action="check the name, and the flow's groups section")
 
 
 def _without_groups(flow: FlowConfig) -> Iterable[str]:
@@ -233,24 +233,22 @@ def _reported(config: MirrorConfig, flow: FlowConfig) -> tuple[StatusTable, list
         return StatusTable(), [f"what runs have reported cannot be read, so it is not known what has failed: {error}"]
 
 
-def _partitions(
-    flow: FlowConfig, seen: Observation, failures: Mapping[TopicPartition, LastError]
-) -> Iterable[Obstacle]:
+def _partitions(flow: FlowConfig, seen: Observation, failures: Mapping[TopicPartition, LastError]) -> Iterable[Blocker]:
     """Yield the partitions that cannot be copied as they are, and those that have failed."""
     run = f"run flow {flow.name}"
     others = failures.keys() - seen.unanswered.keys() - seen.gaps.keys() - seen.obstacles.keys()
     for tp in sorted(others):
         action = f"mend what it says: flow {flow.name} copies nothing of the partition"
-        yield Obstacle(kind=Kind.PARTITION, name=str(tp), reason=f"failed: {failures[tp].line}", action=action)
+        yield Blocker(kind=Kind.PARTITION, name=str(tp), reason=f"failed: {failures[tp].line}", action=action)
     for tp, why in sorted(seen.unanswered.items()):
-        yield Obstacle(kind=Kind.PARTITION, name=str(tp), reason=why, action="rehearse again once its leader answers")
+        yield Blocker(kind=Kind.PARTITION, name=str(tp), reason=why, action="rehearse again once its leader answers")
     for tp, gap in sorted(seen.gaps.items()):
-        yield Obstacle(kind=Kind.PARTITION, name=str(tp), reason=str(gap), action=f"{run}: it says how to go on")
+        yield Blocker(kind=Kind.PARTITION, name=str(tp), reason=str(gap), action=f"{run}: it says how to go on")
     for tp, offsets in sorted(seen.offsets.items()):
         is_empty = offsets.end is None or offsets.end <= (offsets.earliest or 0)
         if offsets.progress is None and not is_empty and tp not in others:
             reason = seen.obstacles.get(tp, "nothing of it has been copied yet")
-            yield Obstacle(kind=Kind.PARTITION, name=str(tp), reason=reason, action=run)
+            yield Blocker(kind=Kind.PARTITION, name=str(tp), reason=reason, action=run)
 
 
 def _withheld(seen: Observation) -> Iterable[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mirror.alignment.permissions.report import describe
-from mirror.rehearsal.values import Kind, Obstacle
+from mirror.rehearsal.values import Blocker, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,28 +37,28 @@ _OF_ACL: Final = _OF_BOTH | {
 _LOOK: Final = "mirror drift shows it; change one side by hand"
 
 
-def obstacles_of(flow: FlowConfig, drift: FlowDrift) -> Iterator[Obstacle]:
+def blockers_of(flow: FlowConfig, drift: FlowDrift) -> Iterator[Blocker]:
     """Yield what differs between both sides, with what to do about it."""
     apply = f"mirror apply --flow {flow.name}, or the next run"
     for line in drift.changes:
-        yield Obstacle(kind=Kind.TOPIC, name=flow.target, reason=line, action=apply)
+        yield Blocker(kind=Kind.TOPIC, name=flow.target, reason=line, action=apply)
     for topic, reason in drift.obstacles.items():
-        yield Obstacle(
+        yield Blocker(
             kind=Kind.TOPIC, name=topic, reason=reason, action="remove the cause; until then the topic is not copied"
         )
     for one in (*drift.configs.pending, *drift.configs.held):
         action = apply if one.reason is None else _OF_CONFIG.get(one.reason.value, _LOOK)
         action = action.format(flow=flow.name, topic=one.topic)
-        yield Obstacle(kind=Kind.CONFIGURATION, name=one.topic, reason=one.line(), action=action)
+        yield Blocker(kind=Kind.CONFIGURATION, name=one.topic, reason=one.line(), action=action)
     for acl in (*drift.acls.pending, *drift.acls.held):
         action = apply if acl.reason is None else _OF_ACL.get(acl.reason.value, _LOOK)
         action = action.format(flow=flow.name)
         why = f"{acl.reason}" if acl.reason is not None else f"it is to be {acl.change}d"
-        yield Obstacle(kind=Kind.ACL, name=describe(acl.acl), reason=why, action=action)
+        yield Blocker(kind=Kind.ACL, name=describe(acl.acl), reason=why, action=action)
     for problem in drift.configs.problems:
-        yield Obstacle(kind=Kind.CONFIGURATION, name=flow.target, reason=problem, action="mirror drift shows it again")
+        yield Blocker(kind=Kind.CONFIGURATION, name=flow.target, reason=problem, action="mirror drift shows it again")
     for problem in drift.acls.problems:
-        yield Obstacle(kind=Kind.ACL, name=flow.target, reason=problem, action="mirror drift shows it again")
+        yield Blocker(kind=Kind.ACL, name=flow.target, reason=problem, action="mirror drift shows it again")
 
 
 def notes_of(flow: FlowConfig, drift: FlowDrift) -> Iterator[str]:

@@ -16,7 +16,7 @@ from mirror.rehearsal.advice import Advice
 from mirror.rehearsal.coverage import left_behind
 from mirror.rehearsal.decision import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.limits import over_limits
-from mirror.rehearsal.values import Kind, Obstacle, Rehearsal
+from mirror.rehearsal.values import Blocker, Kind, Rehearsal
 from mirror.runtime.clock import SystemClock
 from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.status_table import StatusTable
@@ -26,7 +26,7 @@ from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, only_grou
 from mirror.spark.rehearsing.backlogs import Missing, read_backlogs
 from mirror.spark.rehearsing.coverage import coverage_back
 from mirror.spark.rehearsing.rehearse import UPPER_BOUND, Request, absent, is_running, problems_of
-from mirror.spark.rehearsing.sides import notes_of, obstacles_of
+from mirror.spark.rehearsing.sides import blockers_of, notes_of
 from mirror.spark.rehearsing.tails import Tail, read_tails
 from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
 from mirror.spark.status.observation import FlowObserver
@@ -108,12 +108,12 @@ def rehearse_back(request: Request) -> Rehearsal:
         backlogs=backlogs,
         partitions=len(partitions),
         ages_are_complete=complete,
-        obstacles=(
+        blockers=(
             *problems_of(problems),
             *absent(request, found),
             *_not_known(backlogs, logs),
             *uncovered,
-            *(obstacle for back, drift in drifts for obstacle in obstacles_of(back, drift)),
+            *(blocker for back, drift in drifts for blocker in blockers_of(back, drift)),
         ),
         notes=(
             *([UPPER_BOUND] if backlogs else []),
@@ -207,21 +207,21 @@ def _seen(one: BackPosition, log: tuple[int, int] | None, arrived: int | None, e
     )
 
 
-def _not_known(backlogs: Iterable[Backlog], logs: Mapping[TopicPartition, PartitionLogs]) -> Iterable[Obstacle]:
+def _not_known(backlogs: Iterable[Backlog], logs: Mapping[TopicPartition, PartitionLogs]) -> Iterable[Blocker]:
     """Yield the partitions of which it is not known what the source has."""
     for one in backlogs:
         if one.records is None:
             why = logs[one.old].problem or logs[one.old].unknown_because or "the end of its log could not be read"
-            yield Obstacle(
+            yield Blocker(
                 kind=Kind.PARTITION, name=str(one.old), reason=why, action="rehearse again once its leader answers"
             )
 
 
-def _not_copied_back(backlogs: Iterable[Backlog], logs: Mapping[TopicPartition, PartitionLogs]) -> Iterable[Obstacle]:
+def _not_copied_back(backlogs: Iterable[Backlog], logs: Mapping[TopicPartition, PartitionLogs]) -> Iterable[Blocker]:
     """Yield the partitions with records that no flow brings to the source."""
     for one in backlogs:
         if one.records is not None and not isinstance(logs[one.old], BothWaysPartition):
-            yield Obstacle(
+            yield Blocker(
                 kind=Kind.PARTITION,
                 name=str(one.old),
                 reason=f"its records behind the last copy are not on {one.new.topic}, and no flow copies them there",

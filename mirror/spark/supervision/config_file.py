@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mirror.config.key_names import dotted
 from mirror.config.load import SECRETS_DIR, load_valid_flows
 from mirror.config.models import MirrorConfig
-from mirror.config.naming import dotted
 from mirror.errors import ConfigError
 
 if TYPE_CHECKING:

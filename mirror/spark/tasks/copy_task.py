@@ -74,7 +74,7 @@ def _telemetry(options: FlowOptions, copied: CopyTask, attempt: int) -> TaskTele
     from mirror.telemetry import logs
     from mirror.telemetry.settings import TelemetrySettings
     from mirror.telemetry.task import TaskTelemetry
-    from mirror.telemetry.traces.ids import SpanId, epoch_id
+    from mirror.telemetry.traces.ids import SpanId, period_id
 
     try:
         settings = TelemetrySettings.of(os.environ)
@@ -86,17 +86,17 @@ def _telemetry(options: FlowOptions, copied: CopyTask, attempt: int) -> TaskTele
     spec, flow, run = copied.spec, options.flow, options.run
 
     def period_at(unix_ms: int) -> SpanId:
-        return epoch_id(flow, run, max(1, unix_ms // spec.period_ms - (spec.first_period or 0) + 1))
+        return period_id(flow, run, max(1, unix_ms // spec.period_ms - (spec.first_period or 0) + 1))
 
     return TaskTelemetry(
         settings,
-        epoch=SpanId.parse(spec.trace) or epoch_id(flow, run, spec.job),
+        period=SpanId.parse(spec.trace) or period_id(flow, run, spec.job),
         flow=flow,
         task=spec.task,
         attempt=attempt,
         clock=SystemClock(),
         run=spec.run,
-        epoch_at=None if spec.first_period is None else period_at,
+        period_at=None if spec.first_period is None else period_at,
     )
 
 

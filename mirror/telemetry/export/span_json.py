@@ -1,7 +1,7 @@
 """Spans in OTLP's JSON. Pure.
 
 OpenTelemetry's library makes it by way of protobuf messages, which takes four times as long: 2.2 s of CPU for 10,000
-partitions, at the edge of an epoch, where the driver has most to do. The test compares both.
+partitions, at the edge of a period, where the driver has most to do. The test compares both.
 """
 
 from __future__ import annotations

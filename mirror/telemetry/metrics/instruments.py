@@ -186,7 +186,7 @@ REHEARSED: Final = Instrument(
 NOT_READY: Final = Instrument(
     "mirror.rehearsal.not_ready",
     Kind.GAUGE,
-    "{obstacle}",
+    "{blocker}",
     ("flow",),
     "groups and other things that were not ready in the last `mirror rehearse`; 0 if consumers could have switched",
 )
@@ -255,13 +255,13 @@ PHASES: Final = Instrument(
     ("flow", "phase"),
     "time that partitions spent in each phase: fencing, fetching, waiting for memory, producing, committing and others",
 )
-EPOCHS: Final = Instrument(
+PERIODS: Final = Instrument(
     "mirror.periods", Kind.COUNTER, "{period}", ("flow", "outcome"), "periods of streams, and runs, that have ended"
 )
-LAST_EPOCH: Final = Instrument(
+LAST_PERIOD: Final = Instrument(
     "mirror.period.last", Kind.GAUGE, "s", ("flow",), "end of the last period, or of the run, in seconds since 1970"
 )
-EPOCH_DURATION: Final = Instrument(
+PERIOD_DURATION: Final = Instrument(
     "mirror.period.duration",
     Kind.HISTOGRAM,
     "s",

@@ -1,4 +1,4 @@
-"""Records the results of epochs and the reports of tasks in the instruments of a :class:`MetricStore`."""
+"""Records the results of periods and the reports of tasks in the instruments of a :class:`MetricStore`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from mirror.telemetry.task_report import TaskReport
 
 
 def record_results(metrics: MetricStore, flow: str, results: Sequence[RangeResult]) -> None:
-    """Record the results of an epoch's partitions."""
+    """Record the results of a period's partitions."""
     record_counts(metrics, flow, results)
     record_outcomes(metrics, flow, results)
 
 
 def record_outcomes(metrics: MetricStore, flow: str, results: Iterable[RangeResult]) -> None:
-    """Record how the partitions of an epoch have ended."""
+    """Record how the partitions of a period have ended."""
     for result in results:
         metrics.add(instruments.OUTCOMES, 1, flow=flow, outcome=result.outcome.value)
         metrics.add(instruments.FENCED, result.outcome is Outcome.FENCED, flow=flow)
@@ -83,11 +83,11 @@ def record_task(metrics: MetricStore, flow: str, report: TaskReport) -> None:
         metrics.add(instruments.DROPPED, count, signal=signal)
 
 
-def record_epoch(metrics: MetricStore, flow: str, *, outcome: str, ended_ms: int, took_ms: int) -> None:
-    """Record an epoch that ended at ``ended_ms`` since 1970, ``took_ms`` after its planning began."""
-    metrics.add(instruments.EPOCHS, 1, flow=flow, outcome=outcome)
-    metrics.set(instruments.LAST_EPOCH, ended_ms / 1000, flow=flow)
-    metrics.merge(instruments.EPOCH_DURATION, _histogram_of(took_ms), flow=flow)
+def record_period(metrics: MetricStore, flow: str, *, outcome: str, ended_ms: int, took_ms: int) -> None:
+    """Record a period that ended at ``ended_ms`` since 1970, ``took_ms`` after its planning began."""
+    metrics.add(instruments.PERIODS, 1, flow=flow, outcome=outcome)
+    metrics.set(instruments.LAST_PERIOD, ended_ms / 1000, flow=flow)
+    metrics.merge(instruments.PERIOD_DURATION, _histogram_of(took_ms), flow=flow)
 
 
 def record_plan(metrics: MetricStore, flow: str, took_ms: int) -> None:
@@ -145,7 +145,7 @@ def record_evidence(metrics: MetricStore, flow: str, evidence: Evidence) -> None
             metrics.set(instruments.PROOF_DIFFERENCES, count, flow=flow, kind=kind)
     if (rehearsal := evidence.rehearsal) is not None:
         metrics.set(instruments.REHEARSED, rehearsal.time_ms / 1000, flow=flow)
-        held = rehearsal.groups_not_ready + len(rehearsal.obstacles)
+        held = rehearsal.groups_not_ready + len(rehearsal.blockers)
         metrics.set(instruments.NOT_READY, 0 if rehearsal.ready else max(1, held), flow=flow)
         metrics.set(instruments.RECOVERY_POINT, rehearsal.point_seconds, flow=flow)
         metrics.set(instruments.RECOVERY_TIME, rehearsal.time_seconds, flow=flow)

@@ -62,8 +62,8 @@ def _rehearsal(found: LastRehearsal, made_ms: int) -> dict[str, Any]:
             f"recovery point: {_seconds(found.point_seconds)}, at most {counted(found.records, 'record')} not arrived",
             f"recovery time: {_seconds(found.time_seconds)}",
         ],
-        "rows": [[one.kind, _brief(one.name), _brief(one.reason)] for one in found.obstacles[:MAX_ROWS]],
-        "more": max(0, len(found.obstacles) - MAX_ROWS),
+        "rows": [[one.kind, _brief(one.name), _brief(one.reason)] for one in found.blockers[:MAX_ROWS]],
+        "more": max(0, len(found.blockers) - MAX_ROWS),
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mirror.relay.batches.classify import SkipReason
+from mirror.relay.batches.reencode_decision import SkipReason
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyPhase, EventName
 from mirror.relay.progress.gaps import GapKind

@@ -1,4 +1,4 @@
-"""Joins the timelines of a partition's attempts and epochs into one bounded timeline. Pure."""
+"""Joins the timelines of a partition's attempts and periods into one bounded timeline. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EARLIER_ATTEMPT: Final = "mirror.earlier_attempt"
 
 
 class PartitionHistory:
-    """The history of one partition over a stream's epochs or a run's attempts, with about ``max_points`` points."""
+    """The history of one partition over a stream's periods or a run's attempts, with about ``max_points`` points."""
 
     def __init__(self, max_points: int) -> None:
         self._max_points: Final = max_points
@@ -32,7 +32,7 @@ class PartitionHistory:
         self._expiries: dict[str, dict[str, Any]] = {}
 
     def add(self, result: RangeResult, events: Iterable[dict[str, Any]] = ()) -> None:
-        """Add the result of an attempt or epoch, with further ``events``. Call this for the oldest one first."""
+        """Add the result of an attempt or period, with further ``events``. Call this for the oldest one first."""
         self._add_expiries(result.expiries)
         events = [*(result.timeline.events if result.timeline else ()), *_catch_up_events(result.timeline), *events]
         if result.timeline is None and not events:
@@ -54,7 +54,7 @@ class PartitionHistory:
 
     def _add_expiries(self, expiries: Iterable[dict[str, Any]]) -> None:
         for expiry in expiries:
-            # The totals of a stream and the epochs in the ledger contain the same expiries.
+            # The totals of a stream and the periods in the ledger contain the same expiries.
             self._expiries[json.dumps(expiry, sort_keys=True, default=str)] = expiry
         while len(self._expiries) > MAX_EXPIRIES:
             del self._expiries[next(iter(self._expiries))]

@@ -21,12 +21,12 @@ class FlowReportData:
     """When the flow ended; None while the run continues, or if it was killed."""
     error: str | None = None
     """Why the flow could not run, in one line."""
-    epochs: int | None = None
-    """The number of a stream's epochs so far; None for a batch job."""
-    covered_epochs: int | None = None
-    """How many of these epochs the curves and times include."""
+    periods: int | None = None
+    """The number of a stream's periods so far; None for a batch job."""
+    covered_periods: int | None = None
+    """How many of these periods the curves and times include."""
     trace: str = ""
-    """The id of the run's trace, or of the trace of a stream's last epoch."""
+    """The id of the run's trace, or of the trace of a stream's last period."""
     groups: GroupsSummary | None = None
     """The consumer groups after the last round; None if the flow does not follow them."""
     sync: SyncState = field(default_factory=SyncState)
@@ -38,6 +38,6 @@ class FlowReportData:
     partitions: list[RangeResult] = field(default_factory=list)
     """One result per partition, with the counts of the whole run.
 
-    Its timeline is joined over all epochs and attempts
+    Its timeline is joined over all periods and attempts
     (:class:`mirror.telemetry.report.history.PartitionHistory`).
     """

@@ -40,7 +40,7 @@ def _flow(found: Rehearsal) -> dict[str, Any]:
         "when": f"from {found.old} to {found.new}, as of {moment(found.time_ms)}",
         "headline": headline(found, _duration),
         "tiles": _tiles(found),
-        "tables": [_groups(found), _obstacles(found), _backlogs(found)],
+        "tables": [_groups(found), _blockers(found), _backlogs(found)],
         "notes": list(found.notes),
     }
 
@@ -89,8 +89,8 @@ def _move(group: str, move: GroupMove) -> dict[str, Any]:
     return _row([group, move.old.topic, *numbers, state, move.action], bad=not move.is_ready)
 
 
-def _obstacles(found: Rehearsal) -> dict[str, Any]:
-    rows = [_row([one.kind.value, one.name, one.reason, one.action]) for one in found.obstacles]
+def _blockers(found: Rehearsal) -> dict[str, Any]:
+    rows = [_row([one.kind.value, one.name, one.reason, one.action]) for one in found.blockers]
     return _table("What else is not ready", ("kind", "name", "why", "what to do"), rows)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, TOPICS, KindState
 from mirror.groups.summary import GroupsSummary
-from mirror.relay.batches.classify import SkipReason
+from mirror.relay.batches.reencode_decision import SkipReason
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
 from mirror.telemetry.report import phases
 from mirror.telemetry.report.evidence import evidence_texts
@@ -71,7 +71,7 @@ def flow_texts(
 def _when(flow: FlowReportData, made_ms: int) -> str:
     topics = len({result.topic for result in flow.partitions})
     extent = f"{counted(len(flow.partitions), 'partition')} of {counted(topics, 'topic')}" if topics else ""
-    kind = "" if flow.epochs is None else f"stream, {counted(flow.epochs, 'period')}"
+    kind = "" if flow.periods is None else f"stream, {counted(flow.periods, 'period')}"
     if flow.ended_ms is None:
         time = f"began {moment(flow.started_ms)}, and had not ended {span(made_ms - flow.started_ms)} later"
     else:
@@ -188,10 +188,10 @@ def _phase(name: str, ms: int, total_ms: int) -> dict[str, str]:
 
 
 def _curves_from(flow: FlowReportData) -> str:
-    if flow.epochs is None or flow.covered_epochs is None or flow.covered_epochs >= flow.epochs:
+    if flow.periods is None or flow.covered_periods is None or flow.covered_periods >= flow.periods:
         return ""
     return (
-        f" Curves and times are those of the last {flow.covered_epochs:,} periods; the figures above are those of all."
+        f" Curves and times are those of the last {flow.covered_periods:,} periods; the figures above are those of all."
     )
 
 

@@ -1,1 +1,1 @@
-"""Spans of epochs, tasks and partitions. Pure."""
+"""Spans of periods, tasks and partitions. Pure."""

@@ -1,8 +1,8 @@
 """Trace and span ids (W3C Trace Context), derived from the names of what they identify. Pure.
 
 The planner, the tasks and the driver are processes that share no memory. Each derives the same ids from flow, run and
-epoch, so that the spans that they export separately form one tree. A span that is exported twice, because it is unknown
-whether the first export succeeded, has the same id both times.
+period, so that the spans that they export separately form one tree. A span that is exported twice, because it is not
+known whether the first export succeeded, has the same id both times.
 """
 
 from __future__ import annotations
@@ -54,25 +54,25 @@ class SpanId:
         return SpanId(self.trace, _hash(8, f"{self.trace:032x}", *names))
 
 
-def epoch_id(flow: str, run: str, epoch: int) -> SpanId:
-    """Return the id of an epoch's root span; ``run`` is the name of its folder in the ledger."""
-    trace = _hash(16, flow, run, epoch)
-    return SpanId(trace, _hash(8, f"{trace:032x}", "epoch"))
+def period_id(flow: str, run: str, period: int) -> SpanId:
+    """Return the id of a period's root span; ``run`` is the name of its folder in the ledger."""
+    trace = _hash(16, flow, run, period)
+    return SpanId(trace, _hash(8, f"{trace:032x}", "period"))
 
 
-def plan_id(epoch: SpanId) -> SpanId:
-    """Return the id of the span for the planning of an epoch."""
-    return epoch.derive("plan")
+def plan_id(period: SpanId) -> SpanId:
+    """Return the id of the span for the planning of a period."""
+    return period.derive("plan")
 
 
-def task_id(epoch: SpanId, task: int, attempt: int) -> SpanId:
+def task_id(period: SpanId, task: int, attempt: int) -> SpanId:
     """Return the id of the span for one attempt of a task."""
-    return epoch.derive("task", task, attempt)
+    return period.derive("task", task, attempt)
 
 
-def partition_id(epoch: SpanId, topic: str, partition: int, attempt: int) -> SpanId:
+def partition_id(period: SpanId, topic: str, partition: int, attempt: int) -> SpanId:
     """Return the id of the span for a source partition in one attempt of its task."""
-    return epoch.derive("partition", topic, partition, attempt)
+    return period.derive("partition", topic, partition, attempt)
 
 
 def subspan_id(partition: SpanId, name: str, began_ms: int) -> SpanId:

@@ -1,4 +1,4 @@
-"""Builds an epoch's tree of spans from its plan and its results. Pure.
+"""Builds a period's tree of spans from its plan and its results. Pure.
 
 ::
 
@@ -22,7 +22,7 @@ from mirror.telemetry.traces.ids import SpanId, partition_id, plan_id, subspan_i
 
 Value = str | int | float | bool
 
-EPOCH: Final = "mirror.period"
+PERIOD: Final = "mirror.period"
 PLAN: Final = "mirror.plan"
 TASK: Final = "mirror.task"
 PARTITION: Final = "mirror.partition"
@@ -65,13 +65,13 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EpochFacts:
-    """The content of an epoch's span."""
+class PeriodFacts:
+    """The content of a period's span."""
 
     id: SpanId
     flow: str
     run: str
-    epoch: int
+    period: int
     source: str
     target: str
     began_ms: int
@@ -90,7 +90,7 @@ class EpochFacts:
 class TaskFacts:
     """Where and when an attempt of a task ran."""
 
-    epoch: SpanId
+    period: SpanId
     flow: str
     task: int
     attempt: int
@@ -102,14 +102,14 @@ class TaskFacts:
     @property
     def id(self) -> SpanId:
         """The id of the task's span."""
-        return task_id(self.epoch, self.task, self.attempt)
+        return task_id(self.period, self.task, self.attempt)
 
 
-def epoch_spans(facts: EpochFacts) -> Iterator[Span]:
-    """Return the epoch's root span and the span of its planning."""
+def period_spans(facts: PeriodFacts) -> Iterator[Span]:
+    """Return the period's root span and the span of its planning."""
     results = facts.results
     yield Span(
-        name=EPOCH,
+        name=PERIOD,
         id=facts.id,
         parent=None,
         began_ms=facts.began_ms,
@@ -118,7 +118,7 @@ def epoch_spans(facts: EpochFacts) -> Iterator[Span]:
             {
                 "mirror.flow": facts.flow,
                 "mirror.run": facts.run,
-                "mirror.period": facts.epoch,
+                "mirror.period": facts.period,
                 "mirror.source": facts.source,
                 "mirror.target": facts.target,
                 "mirror.outcome": facts.outcome.value,
@@ -151,7 +151,7 @@ def task_span(facts: TaskFacts, results: Iterable[RangeResult]) -> Span:
     return Span(
         name=TASK,
         id=facts.id,
-        parent=facts.epoch,
+        parent=facts.period,
         began_ms=facts.began_ms,
         ended_ms=facts.ended_ms,
         attributes={
@@ -181,7 +181,7 @@ def partition_span(facts: TaskFacts, result: RangeResult) -> Span:
     timeline = result.timeline or CopyTimeline()
     return Span(
         name=PARTITION,
-        id=partition_id(facts.epoch, result.topic, result.partition, facts.attempt),
+        id=partition_id(facts.period, result.topic, result.partition, facts.attempt),
         parent=facts.id,
         began_ms=timeline.began_ms or facts.began_ms,
         ended_ms=timeline.ended_ms or facts.ended_ms,
@@ -189,7 +189,7 @@ def partition_span(facts: TaskFacts, result: RangeResult) -> Span:
             {
                 **_result_attributes(result),
                 **_timeline_attributes(result, timeline),
-                **_health_attributes(facts.epoch, result, timeline),
+                **_health_attributes(facts.period, result, timeline),
             }
         ),
         events=(*_expiries(result), *_timeline_events(timeline)),
@@ -201,7 +201,7 @@ def partition_span(facts: TaskFacts, result: RangeResult) -> Span:
 def _error(result: RangeResult) -> str | None:
     """Return the error of a result.
 
-    A partition of a stream that expired has an error also if the epoch ended before its retry did.
+    A partition of a stream that expired has an error also if the period ended before its retry did.
     """
     if result.outcome in _ERRORS:
         return result.error or result.outcome.value
@@ -282,17 +282,17 @@ def _estimated_bytes(records: int | None, result: RangeResult) -> int | None:
     return round(records * result.bytes / result.records) if records else 0
 
 
-def _health_attributes(epoch: SpanId, result: RangeResult, timeline: CopyTimeline) -> dict[str, Value | None]:
-    """Return attributes with the same value in all epochs in which a partition stays unhealthy, the first included.
+def _health_attributes(period: SpanId, result: RangeResult, timeline: CopyTimeline) -> dict[str, Value | None]:
+    """Return attributes with the same value in all periods in which a partition stays unhealthy, the first included.
 
-    One search for that value finds all of these epochs.
+    One search for that value finds all of these periods.
     """
     first = SpanId.parse(timeline.sick_trace) if timeline.sick_trace else None
     if first is not None:
         return {"mirror.sick.since_ms": timeline.sick_since_ms, "mirror.sick.trace": first.trace_hex}
-    # The next epoch will call such a partition unhealthy (mirror.spark.ledger.partition_health).
+    # The next period will call such a partition unhealthy (mirror.spark.ledger.partition_health).
     begins = result.outcome in _ERRORS or result.stuck_since_ms is not None
-    return {"mirror.sick.trace": epoch.trace_hex if begins else None}
+    return {"mirror.sick.trace": period.trace_hex if begins else None}
 
 
 def _expiries(result: RangeResult) -> Iterator[SpanEvent]:
@@ -308,7 +308,7 @@ def _timeline_events(timeline: CopyTimeline) -> Iterator[SpanEvent]:
 
 
 def _health_links(timeline: CopyTimeline) -> Iterator[SpanLink]:
-    """Link to the epoch in which the partition became unhealthy, and to the previous one."""
+    """Link to the period in which the partition became unhealthy, and to the previous one."""
     seen = set()
     for name, text in (("first", timeline.sick_trace), ("previous", timeline.last_trace)):
         link = SpanId.parse(text) if text else None

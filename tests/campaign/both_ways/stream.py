@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from mirror.relay.batches.classify import SkipReason
+from mirror.relay.batches.reencode_decision import SkipReason
 from mirror.sandbox.process import _GUARD
 from mirror.spark.ledger.ledger import Ledger
 from tests import jvm

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from mirror.relay.batches import way_rules
+from mirror.relay.batches import exactly_once_way
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.task.copy_ranges import copy_ranges
@@ -27,7 +27,7 @@ class AttemptOrder:
     ranges: list[Range]
     policy: CopyPolicy
     hold: tuple[str, int] | None = None
-    way_hold_ms: int = way_rules.HOLD_MS
+    way_hold_ms: int = exactly_once_way.HOLD_MS
     """How long a partition keeps to transactions after an old batch."""
 
 
@@ -37,7 +37,7 @@ def attempt(order: AttemptOrder, line: Connection[Any, Any]) -> None:
     threading.Thread(target=reporter.listen, daemon=True).start()
     # Both affect only this process.
     watch(reporter)
-    way_rules.HOLD_MS = order.way_hold_ms  # type: ignore[misc]
+    exactly_once_way.HOLD_MS = order.way_hold_ms  # type: ignore[misc]
     try:
         results = copy_ranges(
             order.ranges, source_options=order.source, target_options=order.target, policy=order.policy

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from mirror.client import Admin
-from mirror.relay.batches.way_rules import HOLD_MS
+from mirror.relay.batches.exactly_once_way import HOLD_MS
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from mirror.consumer.fetched import Fetched
 from mirror.errors import CorruptBatch, FlowError
 from mirror.relay.batches.batch_pipeline import BatchPipeline
-from mirror.relay.batches.classify import IsForeign, SkipReason
 from mirror.relay.batches.held_buffers import HeldBuffers
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, reencode
+from mirror.relay.batches.reencode_decision import IsForeign, SkipReason
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.flow_control import SourceBudget
 from mirror.relay.model.policy import CopyPolicy

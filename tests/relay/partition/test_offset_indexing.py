@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.errors import BrokerError, DeliveryTimeout
-from mirror.relay.batches.way_rules import WayRules
+from mirror.relay.batches.exactly_once_way import WayRules
 from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.model.way import Way
 from mirror.relay.offsets import runs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mirror.errors import BrokerError, Fenced, KafkaTimeout, OffsetOutOfRange, OutOfOrderSequence
-from mirror.relay.batches.way_rules import HOLD_MS, WayRules
+from mirror.relay.batches.exactly_once_way import HOLD_MS, WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
 from mirror.relay.partition.attempts import commits

@@ -9,7 +9,7 @@ import pytest
 
 from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout
 from mirror.producer.batch.batches import Callback, RecordMetadata
-from mirror.relay.batches.way_rules import WayRules
+from mirror.relay.batches.exactly_once_way import WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
 from mirror.relay.partition.states import CopyState

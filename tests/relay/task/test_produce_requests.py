@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from mirror.cluster.types import TopicPartition
-from mirror.relay.batches.classify import MAX_SMALL_BATCH_BYTES
+from mirror.relay.batches.reencode_decision import MAX_SMALL_BATCH_BYTES
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of

@@ -10,8 +10,8 @@ import pytest
 from mirror.client import Admin, ConfigResource, Outcomes
 from mirror.cluster.types import ConfigEntry, ConfigSource
 from mirror.errors import AuthenticationFailed, AuthorizationFailed, KafkaTimeout
+from mirror.relay.batches.exactly_once_way import WayRules
 from mirror.relay.batches.topic_config import TOPIC_KEYS, TopicConfig
-from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.task.topic_rules import TopicRules, read_topic_rules, smallest_expiration_ms
 from mirror.wire.api import Api

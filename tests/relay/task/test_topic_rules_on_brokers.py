@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mirror.client import Admin, ConfigResource, NewTopic
 from mirror.cluster.types import ConfigChange, ConfigOperation
-from mirror.relay.batches.way_rules import EXPIRATION, WayRules
+from mirror.relay.batches.exactly_once_way import EXPIRATION, WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.task.topic_rules import read_topic_rules

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from mirror.errors import KafkaTimeout
+from mirror.relay.batches.exactly_once_way import WayRules
 from mirror.relay.batches.target_limits import TargetLimits
-from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.task.topic_rules import RulesRefresh, TopicRules

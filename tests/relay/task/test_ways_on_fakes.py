@@ -7,7 +7,7 @@ import time
 import pytest
 
 from mirror.client import Admin, OffsetAndMetadata, Producer, TopicPartition
-from mirror.relay.batches.classify import MAX_SMALL_BATCH_BYTES
+from mirror.relay.batches.reencode_decision import MAX_SMALL_BATCH_BYTES
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.partition.writers.takeover import transactional_id

@@ -25,9 +25,9 @@ from tests.telemetry.results import a_task
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
-    from mirror.telemetry.run import EpochTaskResults
+    from mirror.telemetry.run import PeriodTaskResults
     from mirror.telemetry.task_report import TaskReport
-    from mirror.telemetry.traces.spans import EpochFacts
+    from mirror.telemetry.traces.spans import PeriodFacts
 
 RUN, PERIOD_MS, BEGAN_MS = "run-1", 10_000, 1_000_003_000
 
@@ -64,9 +64,9 @@ class Job:
             assert flow == "f"
             self.counted += [(one.topic, one.records) for one in results if one.records]
 
-        def record_epoch(facts: EpochFacts, tasks: list[EpochTaskResults], *, counted: bool) -> None:
+        def record_period(facts: PeriodFacts, tasks: list[PeriodTaskResults], *, counted: bool) -> None:
             assert counted
-            self.recorded.append((facts.epoch, facts.began_ms, facts.ended_ms))
+            self.recorded.append((facts.period, facts.began_ms, facts.ended_ms))
             self.task_reports += [(one.task, one.attempt, one.report) for one in tasks]
 
         self.recorded: list[tuple[int, int, int]] = []
@@ -76,7 +76,7 @@ class Job:
             "Any",
             SimpleNamespace(
                 record_counts=record_counts,
-                record_epoch=record_epoch,
+                record_period=record_period,
                 record_task=lambda _, report: self.measured.append(report.commits.count),
                 export_metrics=lambda: None,
             ),

@@ -24,7 +24,7 @@ from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, Summary, Totals
 from mirror.telemetry.evidence import Evidence, LastVerification
 from mirror.telemetry.report.model import FlowReportData
-from mirror.telemetry.traces.ids import epoch_id
+from mirror.telemetry.traces.ids import period_id
 from tests.telemetry import runs
 
 FLOW = "paris-berlin"
@@ -69,10 +69,10 @@ def test_a_scheduled_run_has_the_timelines_of_its_partitions(tmp_path: Path) -> 
     write(tmp_path, "r1", results)
     summary(tmp_path, results)
     view = only(tmp_path)
-    assert (view.flow, view.outcome, view.epochs) == (FLOW, Outcome.EXPIRED, None)
+    assert (view.flow, view.outcome, view.periods) == (FLOW, Outcome.EXPIRED, None)
     assert (view.started_ms, view.ended_ms) == (runs.BEGAN_MS, runs.BEGAN_MS + 303_000)
     assert view.partitions == results, "the summary has no curve: that of the ledger is there"
-    assert view.trace == epoch_id(FLOW, "r1", 0).trace_hex
+    assert view.trace == period_id(FLOW, "r1", 0).trace_hex
 
 
 def second_epoch(one: RangeResult) -> RangeResult:
@@ -93,7 +93,7 @@ def test_a_stream_s_epochs_are_one_curve(tmp_path: Path) -> None:
     summary(tmp_path, totals.results(), ended=None)
     view = only(tmp_path)
     (one,) = view.partitions
-    assert (view.epochs, view.covered_epochs, view.ended_ms) == (2, 2, None)
+    assert (view.periods, view.covered_periods, view.ended_ms) == (2, 2, None)
     assert one.records == 2 * first.records
     timeline = runs.timeline_of(one)
     assert len(timeline.curve) == 202
@@ -216,7 +216,7 @@ def test_an_epoch_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     (ledger.path / "results-00000001.jsonl.gz").write_bytes(b"torn")
     summary(tmp_path, [second])
     view = only(tmp_path)
-    assert (view.epochs, view.covered_epochs) == (2, 1)
+    assert (view.periods, view.covered_periods) == (2, 1)
     assert len(runs.timeline_of(view.partitions[0]).curve) == 101
 
 

@@ -11,7 +11,7 @@ from mirror.relay.model.timeline import CopyTimeline
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.partition_health import PartitionHealth, unhealthy_after, with_health
-from mirror.telemetry.traces.ids import epoch_id, partition_id
+from mirror.telemetry.traces.ids import partition_id, period_id
 from tests.spark.planning.test_packing import backlog
 from tests.telemetry.results import AT_MS, expired, result
 
@@ -19,7 +19,7 @@ ONE = TopicPartition("orders", 1)
 
 
 def trace(epoch: int, attempt: int = 0) -> str:
-    return str(partition_id(epoch_id("f", "run", epoch), "orders", 1, attempt))
+    return str(partition_id(period_id("f", "run", epoch), "orders", 1, attempt))
 
 
 def attempt(outcome: Outcome = Outcome.COMPLETE, number: int = 0, **more: Any) -> Attempt:

@@ -46,13 +46,13 @@ from mirror.telemetry.evidence import (
     MAX_TOPICS,
     LastRehearsal,
     LastVerification,
-    RehearsalObstacle,
+    RehearsalBlocker,
     VerifiedPartition,
 )
 from mirror.telemetry.metrics.metric_store import MetricStore
 from mirror.telemetry.metrics.record_results import record_task
 from mirror.telemetry.task_report import MeasuredTasks
-from mirror.telemetry.traces.ids import epoch_id
+from mirror.telemetry.traces.ids import period_id
 from tests.relay.progress.test_status_values import KEY, PLAIN, REPORT, TASK
 from tests.spark.ledger.test_results import result
 from tests.spark.planning.test_packing import backlog
@@ -63,7 +63,7 @@ from tests.telemetry.test_evidence import DIFFERENT, rehearsed, verified
 if TYPE_CHECKING:
     pass
 
-TRACE = str(epoch_id("f", "run", 1))
+TRACE = str(period_id("f", "run", 1))
 FAILING = PartitionHealth(None, 1_700_000_000_000, TRACE, TRACE)
 TPS = [TopicPartition("t", number) for number in range(4)]
 
@@ -137,7 +137,7 @@ def test_a_partition_fails_until_its_copy_is_complete_or_it_has_gone() -> None:
     table.apply(news(health_records({}, before, everything, [], 7)))
     assert table.health == before
     plan = plan_of(0, 2, a=result(1, Outcome.UNFINISHED))
-    later = str(epoch_id("f", "run", 2))
+    later = str(period_id("f", "run", 2))
     worse = PartitionHealth(1_700_000_000_001, 1_700_000_000_002, later, later)
     table.apply(news(health_records(table.health, {TPS[2]: worse}, plan, [Attempt(0, 0, result(0))], 7)))
     kept = replace(worse, since_ms=FAILING.since_ms, trace=TRACE)
@@ -199,8 +199,8 @@ def test_evidence_has_a_bounded_size() -> None:
     )
     topics = {"t" * 240 + str(number): number for number in range(MAX_TOPICS)}
     assert len(status_values.encode(replace(VERIFIED, partitions=rows, equal_to=topics))) < 900_000
-    obstacle = RehearsalObstacle(kind="acl", name="n" * 900, reason="r" * 900, action="a" * 900)
-    assert len(status_values.encode(replace(REHEARSED, obstacles=(obstacle,) * MAX_PARTITIONS))) < 900_000
+    obstacle = RehearsalBlocker(kind="acl", name="n" * 900, reason="r" * 900, action="a" * 900)
+    assert len(status_values.encode(replace(REHEARSED, blockers=(obstacle,) * MAX_PARTITIONS))) < 900_000
 
 
 def failed(line: str, *, time_ms: int = 1_000, partition: int = 3) -> StatusRecord:

@@ -11,7 +11,7 @@ from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport, Difference
 from mirror.rehearsal.values import Kind
 from mirror.spark.preflight.drift import FlowDrift
-from mirror.spark.rehearsing.sides import notes_of, obstacles_of
+from mirror.spark.rehearsing.sides import blockers_of, notes_of
 from tests.alignment.permissions.test_report import CREATED, OTHERS, REMOVED
 from tests.spark.planning.test_range_planner import flow
 
@@ -28,8 +28,8 @@ def drift(**changes: Any) -> FlowDrift:
     return FlowDrift(flow="f", source="a", target="b", **{**values, **changes})
 
 
-def test_sides_in_step_have_no_obstacle() -> None:
-    assert list(obstacles_of(flow(), drift())) == []
+def test_sides_in_step_have_no_blockers() -> None:
+    assert list(blockers_of(flow(), drift())) == []
 
 
 def test_each_difference_has_a_reason_and_what_to_do() -> None:
@@ -37,7 +37,7 @@ def test_each_difference_has_a_reason_and_what_to_do() -> None:
     held = Difference(topic="a.t", key="cleanup.policy", wanted="compact", target="delete", reason=Reason.CHANGED)
     only = Difference(topic="a.t", key="flush.ms", wanted=None, target="5", reason=Reason.ONLY_ON_TARGET)
     found = list(
-        obstacles_of(
+        blockers_of(
             flow(),
             drift(
                 changes=["on b: topic a.u is created"],
@@ -68,7 +68,7 @@ def test_a_reason_of_an_acl_has_its_own_remedy_and_commands_name_the_flow() -> N
     reducing = replace(unowned, reason=Reason.OVER_LIMIT)
     acl = replace(REMOVED, reason=AclReason.OVER_LIMIT)
     both = drift(configs=AlignmentReport(differences=(unowned, reducing)), acls=AclReport(differences=(acl, REMOVED)))
-    actions = [one.action for one in obstacles_of(flow(), both)]
+    actions = [one.action for one in blockers_of(flow(), both)]
     assert "mirror apply --flow f --adopt a.t," in actions[0]
     assert "mirror apply --flow f --max-deletions N" in actions[1]
     assert "max-acls" in actions[2]

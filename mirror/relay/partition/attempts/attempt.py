@@ -30,7 +30,7 @@ from mirror.relay.progress.position import FoundPosition
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
-    from mirror.relay.batches.way_rules import WayChoice
+    from mirror.relay.batches.exactly_once_way import WayChoice
     from mirror.relay.partition.attempts.source_reader import SourceReader
     from mirror.relay.partition.writers.target_writer import TargetWriter
     from mirror.relay.progress.target_loss import TargetLoss

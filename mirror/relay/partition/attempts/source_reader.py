@@ -7,8 +7,8 @@ from typing import Final
 from mirror.consumer.fetched import Fetched
 from mirror.errors import ProtocolError
 from mirror.relay.batches.batch_pipeline import BatchPipeline, SubmitReencode
-from mirror.relay.batches.classify import IsForeign
 from mirror.relay.batches.held_buffers import HeldBuffers
+from mirror.relay.batches.reencode_decision import IsForeign
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.flow_control import SourceBudget
 from mirror.relay.model.policy import CopyPolicy

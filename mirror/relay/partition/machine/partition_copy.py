@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import MirrorError
+from mirror.relay.batches.exactly_once_way import WayRules
 from mirror.relay.batches.trace_parents import TraceParents
-from mirror.relay.batches.way_rules import WayRules
 from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from mirror.relay.batches.way_rules import WayChoice, WayRules
+from mirror.relay.batches.exactly_once_way import WayChoice, WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
 from mirror.relay.partition.attempts.owner import AttemptOwner

@@ -15,9 +15,9 @@ from typing import Final, Self
 from mirror.client import Consumer, Fetched, OffsetAndMetadata
 from mirror.errors import FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import Differs, ExpectedRecords, Shift, Unproved, compare, find_shifted
-from mirror.relay.batches.classify import IsForeign
 from mirror.relay.batches.own_appends import Committed, OwnAppends, committed_behind
 from mirror.relay.batches.reencode import ReencodeSpec
+from mirror.relay.batches.reencode_decision import IsForeign
 from mirror.relay.batches.standing_appends import StandingAppends
 from mirror.relay.batches.transforms import one_at_a_time
 from mirror.relay.model.policy import CopyPolicy

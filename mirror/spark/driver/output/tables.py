@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.errors import brief
-from mirror.relay.batches.classify import SkipReason
+from mirror.relay.batches.reencode_decision import SkipReason
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.model.way_notes import PartitionWay, way_notes
 from mirror.relay.progress.gaps import GapKind

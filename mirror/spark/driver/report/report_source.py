@@ -1,7 +1,7 @@
 """Read the data of a report from a report folder: its ``summary.json``, and the ledgers of the runs in it.
 
 The summary has the figures of a whole run. The ledger has the timeline of each attempt, for a stream only of its last
-epochs; this module joins them to one timeline per partition. Parts that are missing or cannot be read are left out.
+periods; this module joins them to one timeline per partition. Parts that are missing or cannot be read are left out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mirror.spark.ledger.results import Totals, join_results
 from mirror.telemetry.evidence import Evidence
 from mirror.telemetry.report.history import EARLIER_ATTEMPT, PartitionHistory
 from mirror.telemetry.report.model import FlowReportData
-from mirror.telemetry.traces.ids import epoch_id
+from mirror.telemetry.traces.ids import period_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,35 +40,35 @@ Key = tuple[str, int]
 
 
 class RunReader:
-    """Reads the ledger of one run of one flow, epoch by epoch. For one thread."""
+    """Reads the ledger of one run of one flow, period by period. For one thread."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger: Final = ledger
         self._totals: Final = Totals()
         self._histories: Final = dict[Key, PartitionHistory]()
         self._points = 0
-        """The number of points of each partition's curve; 0 before the first epoch."""
+        """The number of points of each partition's curve; 0 before the first period."""
         self._last: int | None = None
-        self.covered_epochs = 0
-        """The number of epochs that have been read."""
+        self.covered_periods = 0
+        """The number of periods that have been read."""
 
-    def read_new_epochs(self) -> None:
-        """Read the epochs that were completed since the last call. Raises OSError."""
+    def read_new_periods(self) -> None:
+        """Read the periods that were completed since the last call. Raises OSError."""
         last = self._ledger.last_completed_epoch()
         if last is None:
             return
         first = max(0, last - MAX_EPOCHS) if self._last is None else self._last + 1
-        for epoch in range(first, last + 1):
+        for period in range(first, last + 1):
             try:
-                plan, attempts = self._ledger.plan(epoch), self._ledger.attempts(epoch)
+                plan, attempts = self._ledger.plan(period), self._ledger.attempts(period)
             except (ValueError, TypeError, KeyError):
                 continue  # written by another version, or damaged
             if plan is not None:
-                self._add(join_results(plan, attempts), attempts, epoch)
+                self._add(join_results(plan, attempts), attempts, period)
         self._last = last
 
-    def _add(self, results: list[RangeResult], attempts: Iterable[Attempt], epoch: int) -> None:
-        self.covered_epochs += 1
+    def _add(self, results: list[RangeResult], attempts: Iterable[Attempt], period: int) -> None:
+        self.covered_periods += 1
         self._points = self._points or max(_MIN_POINTS, min(_MAX_POINTS, _MAX_POINTS_PER_RUN // max(1, len(results))))
         self._totals.add(results)
         by_partition: dict[Key, list[Attempt]] = {}
@@ -77,10 +77,10 @@ class RunReader:
         for key, in_order in by_partition.items():
             history = self._histories.setdefault(key, PartitionHistory(self._points))
             for attempt in in_order[:-1]:
-                history.add(attempt.result, [self._superseded(attempt, epoch)])
+                history.add(attempt.result, [self._superseded(attempt, period)])
             history.add(in_order[-1].result)
 
-    def _superseded(self, attempt: Attempt, epoch: int) -> dict[str, Any]:
+    def _superseded(self, attempt: Attempt, period: int) -> dict[str, Any]:
         """Return the event for an attempt with a later one: its executor was lost, or it was slower than the other."""
         timeline, result = attempt.result.timeline, attempt.result
         attributes = {
@@ -89,24 +89,24 @@ class RunReader:
             "outcome": result.outcome.value,
             "error": result.error,
         }
-        time_ms = timeline.ended_ms if timeline is not None else self._ledger.planned_ms(epoch)
+        time_ms = timeline.ended_ms if timeline is not None else self._ledger.planned_ms(period)
         return {"time_ms": time_ms, "name": EARLIER_ATTEMPT, **attributes}
 
     @property
-    def epochs(self) -> int | None:
-        """The number of epochs that a stream has completed; None for a scheduled run."""
+    def periods(self) -> int | None:
+        """The number of periods that a stream has completed; None for a scheduled run."""
         if (self._ledger.last_planned_epoch() or 0) == 0:
             return None
         return self._ledger.last_completed_epoch() or 0
 
     @property
     def trace(self) -> str:
-        """The trace id of the last completed epoch; "" before the first."""
+        """The trace id of the last completed period; "" before the first."""
         last, path = self._ledger.last_completed_epoch(), self._ledger.path
-        return "" if last is None else epoch_id(path.parent.name, path.name, last).trace_hex
+        return "" if last is None else period_id(path.parent.name, path.name, last).trace_hex
 
     def results(self) -> list[RangeResult]:
-        """Return the sums of the epochs in the ledger, or before the first result, the planned ranges as unfinished."""
+        """Return the sums of the periods in the ledger; before the first result, the planned ranges as unfinished."""
         if totals := self._totals.results():
             return totals
         plan = self._ledger.plan(self._ledger.last_planned_epoch() or 0)
@@ -128,7 +128,7 @@ class RunReader:
 
 
 class ReportSource:
-    """Reads a report folder repeatedly; each epoch of a run is read once."""
+    """Reads a report folder repeatedly; each period of a run is read once."""
 
     def __init__(self, report_dir: Path) -> None:
         self._dir: Final = report_dir
@@ -171,7 +171,7 @@ class ReportSource:
         if reader is None:
             path = self._dir / "ledger" / flow / run
             reader = self._readers[flow, run] = RunReader(Ledger(path))
-        reader.read_new_epochs()
+        reader.read_new_periods()
         return reader
 
     def _view(self, entry: Mapping[str, Any]) -> FlowReportData:
@@ -186,8 +186,8 @@ class ReportSource:
             started_ms=_ms(entry["started"]),
             ended_ms=_ms(entry["ended"]) if entry["ended"] else None,
             error=entry.get("error"),
-            epochs=reader.epochs if reader is not None else None,
-            covered_epochs=reader.covered_epochs if reader is not None else None,
+            periods=reader.periods if reader is not None else None,
+            covered_periods=reader.covered_periods if reader is not None else None,
             trace=reader.trace if reader is not None else "",
             groups=_groups(entry.get("groups")),
             sync=SyncState.from_json(entry["sync"]) if entry.get("sync") else SyncState(),
@@ -208,8 +208,8 @@ class ReportSource:
             started_ms=began_ms,
             ended_ms=max((timeline.ended_ms for timeline in timelines), default=None),
             error=None,
-            epochs=reader.epochs,
-            covered_epochs=reader.covered_epochs,
+            periods=reader.periods,
+            covered_periods=reader.covered_periods,
             trace=reader.trace,
             partitions=results,
         )

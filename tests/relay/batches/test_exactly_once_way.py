@@ -9,9 +9,9 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.cluster.types import ConfigEntry, ConfigSource
 from mirror.errors import FlowError
+from mirror.relay.batches.exactly_once_way import HOLD_MS, WayChoice, WayRules
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.batches.reencode import Reason
-from mirror.relay.batches.way_rules import HOLD_MS, WayChoice, WayRules
 from mirror.relay.model.way import Way
 from tests.fakes.record_batches import batch, build
 
@@ -195,7 +195,7 @@ def test_rules_of_the_topics_configurations(
 # --- the choice of a partition
 
 
-def test_an_old_batch_changes_the_way_at_once_and_the_partition_returns_after_a_minute_without_one() -> None:
+def test_an_old_batch_changes_the_way_at_once_and_it_returns_after_a_minute() -> None:
     choice = WayChoice(AUTO, SOURCE)
     assert choice.choose(output(), NOW, 0) is Way.SEQUENCES
     assert choice.choose(output(DAY), NOW, 1_000) is Way.TRANSACTIONS

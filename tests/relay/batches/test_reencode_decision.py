@@ -6,7 +6,8 @@ import struct
 
 import pytest
 
-from mirror.relay.batches.classify import (
+from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode_decision import (
     MAX_SMALL_BATCH_BYTES,
     MAX_SMALL_BATCH_RECORDS,
     SkipReason,
@@ -15,7 +16,6 @@ from mirror.relay.batches.classify import (
     is_small,
     skip_reason,
 )
-from mirror.relay.batches.reencode import Reason
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, Batch
 from tests.fakes.record_batches import COMMIT, batch, build, build_marker

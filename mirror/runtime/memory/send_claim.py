@@ -11,7 +11,7 @@ from mirror.runtime.memory.buffer_memory import MemoryShare
 from mirror.timing import Clock, deadline, remaining
 
 
-class SendHandoff(SendEvent):
+class SendClaim(SendEvent):
     """A batch that either the network thread takes or its sender takes back, never both, even after an interrupt."""
 
     def __init__(self, batch: ProducerBatch, memory: MemoryShare) -> None:

@@ -84,7 +84,7 @@ class WayRules:
         """The way of all batches; None if it depends on the batch."""
         if self.mode in set(Way):
             return Way(self.mode)
-        return Way.TRANSACTIONS if self._obstacle else None
+        return Way.TRANSACTIONS if self._sequences_ruled_out else None
 
     def way_of(self, output: OutputBatch, unix_ms: int) -> Way:
         """Return the way of ``output`` at ``unix_ms``, in ms since 1970.
@@ -102,7 +102,7 @@ class WayRules:
         """Return one clause that says why ``output`` goes its way; without an output, why every batch does."""
         if self.mode in set(Way):
             return configured_reason(self.mode)
-        objection = self._obstacle if output is None else self._objection(output, unix_ms)
+        objection = self._sequences_ruled_out if output is None else self._objection(output, unix_ms)
         if objection or output is None:
             return objection
         if self.log_append_time:
@@ -111,10 +111,10 @@ class WayRules:
 
     def _objection(self, output: OutputBatch, unix_ms: int) -> str:
         """Return why ``output`` must not go by sequence; empty if it may."""
-        return self._obstacle or _condition(output) or self._age_objection(output, unix_ms)
+        return self._sequences_ruled_out or _condition(output) or self._age_objection(output, unix_ms)
 
     @property
-    def _obstacle(self) -> str:
+    def _sequences_ruled_out(self) -> str:
         """Why no batch may go by sequence; empty if some may."""
         if self.skips_gaps:
             return 'on-gap = "skip" may move the progress back'
@@ -131,7 +131,8 @@ class WayRules:
 
     # Invariant: A batch goes by sequence only as long as the target's brokers remember its producer, which they forget
     #   by the newest timestamp of its last batch: then they accept any epoch and sequence.
-    # Test: tests/relay/batches/test_way_rules.py::test_records_of_less_than_half_of_the_expiration_go_by_sequence
+    # Test: tests/relay/batches/
+    #   test_exactly_once_way.py::test_records_of_less_than_half_of_the_expiration_go_by_sequence
     # Test: tests/copying/
     #   test_forgotten_producers.py::test_attempt_suspended_longer_than_the_state_doubles_nothing_unreported
     @property
@@ -154,7 +155,7 @@ class WayRules:
 
     # Invariant: A flow that demands sequences never falls back silently: a batch that must not go by sequence stops its
     #   partition.
-    # Test: tests/relay/batches/test_way_rules.py::test_forced_sequences_refuse_an_old_record_by_name
+    # Test: tests/relay/batches/test_exactly_once_way.py::test_forced_sequences_refuse_an_old_record_by_name
     def _refusal(self, output: OutputBatch, objection: str) -> str:
         newest, limit = "", ""
         if output.batch is not None:
@@ -170,7 +171,7 @@ class WayRules:
 # Invariant: The way changes to transactions at once, and back after a minute without a need: each change ends an
 #   attempt.
 # Test: tests/relay/batches/
-#   test_way_rules.py::test_an_old_batch_changes_the_way_at_once_and_the_partition_returns_after_a_minute_without_one
+#   test_exactly_once_way.py::test_an_old_batch_changes_the_way_at_once_and_it_returns_after_a_minute
 class WayChoice:
     """The way of one partition. It changes to transactions at once, and back when none was needed for 60 s."""
 
@@ -214,7 +215,8 @@ class WayChoice:
 
 # Invariant: What the next attempt may decide otherwise, by the clock or the target's limits, goes in transactions: it
 #   could not be compared with the log.
-# Test: tests/relay/batches/test_way_rules.py::test_decisions_of_the_clock_and_of_the_target_s_limits_go_in_transactions
+# Test: tests/relay/batches/
+#   test_exactly_once_way.py::test_decisions_of_the_clock_and_of_the_target_s_limits_go_in_transactions
 def _condition(output: OutputBatch) -> str:
     """Return a clause if the clock or the target's limits decided about records of ``output``; empty if not."""
     reasons = _CONDITIONAL & {*output.tried, *output.dropped}
