@@ -1,9 +1,9 @@
 """Cycles of flows that would copy a topic back to where it came from. They are refused unless that cannot happen.
 
 Flows and clusters are a graph; only flows on one of its cycles can feed each other. With ``prefix`` a topic has the
-names of the clusters that it came from, and is not copied back to one of these (``FlowConfig.left_out``): what leaves a
-cluster with a prefix does not come in again with a prefix. So no circle is closed at a cluster where both flows have
-prefixes, unless flows call one cluster by several names.
+names of the clusters that it came from, and is not copied back to one of these (``topic_selection.left_out``): what
+leaves a cluster with a prefix does not come in again with a prefix. So no circle is closed at a cluster where both
+flows have prefixes, unless flows call one cluster by several names.
 
 Elsewhere a topic may go round: with ``identity`` in circles forever, with a prefix in it its name would grow without
 end. A flow whose patterns are plain names copies a fixed set of topics, whose path can be followed. A flow with real
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -67,10 +67,16 @@ def unregistered_writers(flows: Flows, identity: Mapping[str, str]) -> Iterator[
             yield flow, reader
 
 
+def flows_on_cycles(flows: Collection[FlowConfig]) -> set[str]:
+    """Return the names of the flows to whose source other flows lead back, by the names of clusters alone."""
+    graph = _Graph(flows, {cluster: cluster for flow in flows for cluster in (flow.source, flow.target)})
+    return {flow.name for flow in flows if graph.cycle_of(flow) is not None}
+
+
 class _Graph:
     """The graph of clusters, whose edges are ``flows``."""
 
-    def __init__(self, flows: Flows, identity: Mapping[str, str]) -> None:
+    def __init__(self, flows: Iterable[FlowConfig], identity: Mapping[str, str]) -> None:
         self._identity = identity
         self._targets: dict[str, set[str]] = defaultdict(set)
         for flow in flows:

@@ -17,7 +17,8 @@ from mirror.config import clients, cycles, flow_rules, schema
 from mirror.config.clients import Checked
 from mirror.config.key_names import KeyPath, dotted, nearest
 from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource, has_secret
-from mirror.config.models import FLOW_NAME, ClusterConfig, FlowConfig, MirrorConfig, OwnTable
+from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
+from mirror.config.own_tables import FLOW_NAME, OwnTable
 from mirror.config.problems import Sources, model_problems, plain
 from mirror.errors import ConfigError, Problem
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -22,12 +22,13 @@ from pydantic import (
     model_validator,
 )
 
-from mirror.config import positions, topic_configs
+from mirror.config import flow_policy, positions, topic_configs, topic_names, topic_selection
+from mirror.config.cycles import flows_on_cycles
 from mirror.config.key_names import suggestion
+from mirror.config.own_tables import FLOW_NAME, PERIOD, AclsConfig, GroupsConfig, MirrorMakerConfig, OwnTable
 from mirror.config.patterns import Pattern, matches
 from mirror.config.positions import Position
 from mirror.config.problems import HIDDEN, shown
-from mirror.config.reserved_topics import why_reserved
 from mirror.config.topic_configs import CONFIGS_EXCLUDE, CONFIGS_INCLUDE
 from mirror.config.value_checks import (
     SLOWEST_BYTES_PER_SECOND,
@@ -37,23 +38,16 @@ from mirror.config.value_checks import (
     no_limit_or_enough,
     not_zero,
     record_headers,
-    text_of,
 )
 from mirror.errors import ConfigError, Problem
-from mirror.mirrormaker.names import DefaultPolicy
-from mirror.relay.model.policy import DEFAULT_EXACTLY_ONCE_BY, CopyPolicy
+from mirror.relay.model.policy import DEFAULT_EXACTLY_ONCE_BY
 from mirror.wire.integers import INT16_MAX, INT32_MAX, INT64_MAX
 
 Plain: TypeAlias = str | int | bool | list[str]
 Option: TypeAlias = Plain | SecretStr
 """The value of one of Kafka's dotted keys."""
 
-FLOW_NAME: Final = "<name>"
-"""The key by which :class:`FlowConfig` gets its table's name; no key inside a table can be spelled like it."""
-
-_PERIOD: Final = "whole milliseconds from 1000 to 2147483647"
 _INTERVAL: Final = "whole milliseconds from 20 to 2147483647"
-_NAMES: Final = DefaultPolicy()
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _LIMIT: Final = "a whole number from 1 to 2147483647"
 
@@ -72,83 +66,6 @@ class ClusterConfig(BaseModel):
             key: value.get_secret_value() if isinstance(value, SecretStr) else value
             for key, value in self.options.items()
         }
-
-
-class OwnTable(BaseModel):
-    """A table of this project's own keys. The fields' descriptions say which values are valid."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        strict=True,
-        extra="forbid",
-        hide_input_in_errors=True,
-        alias_generator=lambda name: name.replace("_", "-"),
-        validate_by_name=True,
-        validate_by_alias=True,
-    )
-
-    @classmethod
-    def allowed(cls) -> dict[str, str]:
-        """Return for each key, as spelled in a file, which values are valid."""
-        return {
-            str(field.alias): str(field.description)
-            for field in cls.model_fields.values()
-            if field.validation_alias != FLOW_NAME
-        }
-
-
-class MirrorMakerConfig(OwnTable):
-    """What a flow writes for MirrorMaker 2's users."""
-
-    checkpoints: bool = Field(default=False, description="true or false")
-    """write checkpoints of consumer groups to the target; needs the table [`groups`](#consumer-groups), which selects
-    them
-    """
-    heartbeats: bool = Field(default=False, description="true or false")
-    """write a heartbeat to the source every second (`mirror run`: one per run), and copy the source's heartbeats to
-    the target
-    """
-
-
-class GroupsConfig(OwnTable):
-    """Which consumer groups a flow brings to the target."""
-
-    include: Annotated[tuple[Pattern, ...], Field(strict=False)] = Field(
-        default=(".*",), description="a list of regular expressions"
-    )
-    """groups whose whole name matches one of these regular expressions"""
-    exclude: Annotated[tuple[Pattern, ...], Field(strict=False)] = Field(
-        default=("console-consumer-.*", "connect-.*", "__.*"), description="a list of regular expressions"
-    )
-    """groups that are left out; the groups in which flows keep their progress always are"""
-    sync: bool = Field(default=True, description="true or false")
-    """commit the positions of these groups on the target; without the table it is `false`, and `mirror groups` shows
-    what would be committed
-    """
-    interval_ms: int = Field(default=10_000, ge=1_000, le=INT32_MAX, description=_PERIOD)
-    """how often a stream does so; `mirror run` does it once, when its copies are complete"""
-    on_group_deleted: Literal["keep", "delete"] = Field(default="keep", description='"keep" or "delete"')
-    """what happens to an offset on the target whose group has no such offset on the source any more: `"keep"`, or
-    `"delete"` unless the group has moved to the target. The offset of a topic without an id (brokers before 2.8) is
-    kept
-    """
-
-    def includes(self, group: str) -> bool:
-        """Return whether the group is brought to the target, if it is not one of this program's own."""
-        return matches(self.include, group) and not matches(self.exclude, group)
-
-
-class AclsConfig(OwnTable):
-    """Which ACLs a flow brings to the target."""
-
-    sync: bool = Field(default=True, description="true or false")
-    """create the source's ACLs of the copied topics on the target; without the table it is `false`"""
-    groups: bool = Field(default=False, description="true or false")
-    """also the ACLs of those [consumer groups](#consumer-groups) whose positions the flow keeps; needs the table
-    `groups`
-    """
-    write: bool = Field(default=False, description="true or false")
-    """also ACLs that allow more than reading"""
 
 
 class FlowConfig(OwnTable):
@@ -242,11 +159,11 @@ class FlowConfig(OwnTable):
     """
     commit_min_interval_ms: int = Field(default=20, ge=20, le=INT32_MAX, description=_INTERVAL)
     """shortest time between two commits of a partition; at most `commit-interval-ms`"""
-    period_ms: int = Field(default=180_000, ge=1_000, le=INT32_MAX, description=_PERIOD)
+    period_ms: int = Field(default=180_000, ge=1_000, le=INT32_MAX, description=PERIOD)
     """how often a stream sums up what it has copied: a line, its traces, its ledger"""
-    discovery_interval_ms: int = Field(default=1_000, ge=1_000, le=INT32_MAX, description=_PERIOD)
+    discovery_interval_ms: int = Field(default=1_000, ge=1_000, le=INT32_MAX, description=PERIOD)
     """how often a stream discovers new topics and partitions of its source, and has the running tasks copy them"""
-    refresh_ms: int = Field(default=60_000, ge=1_000, le=INT32_MAX, description=_PERIOD)
+    refresh_ms: int = Field(default=60_000, ge=1_000, le=INT32_MAX, description=PERIOD)
     """how often a stream compares all topics of both sides, and creates those whose creation had failed"""
     replication_factor: Annotated[int, Field(ge=-1, le=INT16_MAX), AfterValidator(not_zero)] = Field(
         default=-1, description="-1 (the target's default) or a whole number from 1 to 32767"
@@ -327,9 +244,9 @@ class FlowConfig(OwnTable):
     """
     max_groups: int = Field(default=10_000, ge=1, le=INT32_MAX, description=_LIMIT)
     """how many consumer groups with positions in copied topics are brought to the target; the others are named"""
-    sync_interval_ms: int = Field(default=60_000, ge=1_000, le=INT32_MAX, description=_PERIOD)
+    sync_interval_ms: int = Field(default=60_000, ge=1_000, le=INT32_MAX, description=PERIOD)
     """how often a stream brings configurations and ACLs in step, and deletes topics"""
-    shutdown_timeout_ms: int = Field(default=20_000, ge=1_000, le=INT32_MAX, description=_PERIOD)
+    shutdown_timeout_ms: int = Field(default=20_000, ge=1_000, le=INT32_MAX, description=PERIOD)
     """time limit for a stream to end in order"""
     producer: dict[str, Plain] = Field(default_factory=dict, description="a table of the producer's dotted keys")
     """the table `[flows.NAME.producer]`, see below"""
@@ -353,36 +270,21 @@ class FlowConfig(OwnTable):
     def _headers_to_show(self, headers: dict[str, str | SecretStr]) -> dict[str, str]:
         return {name: HIDDEN if isinstance(value, SecretStr) else value for name, value in headers.items()}
 
+    # What these settings decide is in files of its own; here it becomes the methods of a flow.
+    includes: ClassVar = topic_selection.includes
+    selects: ClassVar = topic_selection.selects
+    wants: ClassVar = topic_selection.wants
+    left_out: ClassVar = topic_selection.left_out
+    why_not_copied: ClassVar = topic_selection.why_not_copied
+    carries_heartbeats: ClassVar = topic_selection.carries_heartbeats
+    carries_only_heartbeats: ClassVar = topic_selection.carries_only_heartbeats
+    target_topic: ClassVar = topic_names.target_topic
+    copy_policy: ClassVar = flow_policy.copy_policy
+
     @property
     def exactly_once(self) -> bool:
         """Whether each record is copied exactly once, whatever fails."""
         return self.delivery == "exactly-once"
-
-    def copy_policy(self, tasks: int = 1) -> CopyPolicy:
-        """Return the policy of one of ``tasks`` (at least 1) that share the flow's ``max-bytes-per-second``."""
-        limit = self.max_bytes_per_second
-        return CopyPolicy(
-            exactly_once=self.exactly_once,
-            exactly_once_by=self.exactly_once_by,
-            commit_interval_ms=self.commit_interval_ms,
-            commit_min_interval_ms=self.commit_min_interval_ms,
-            on_gap=self.on_gap,
-            on_too_large=self.on_too_large,
-            on_bad_timestamp=self.on_bad_timestamp,
-            on_no_key=self.on_no_key,
-            start_over=self.start_over,
-            on_target_loss=self.on_target_loss,
-            on_target_recreated=self.on_target_recreated,
-            max_bytes_per_second=max(1, limit // tasks) if limit else 0,
-            compression=None if self.compression == "source" else self.compression,
-            headers=tuple((name, text_of(value).encode()) for name, value in self.headers.items()),
-            transform=self.transform,
-            wind_up_ms=self.shutdown_timeout_ms // 4,
-            index_interval_ms=self.groups.interval_ms // 4 if self.follows_groups else 0,
-            only_local=self.only_local,
-            origin_from=self.origin_from,
-            registers_producers=self.registers_producers,
-        )
 
     @property
     def deletes_topics(self) -> bool:
@@ -455,49 +357,6 @@ class FlowConfig(OwnTable):
         """Whether its source may have no topic for it yet: another flow may create the first one."""
         return self._is_on_cycle
 
-    def includes(self, topic: str) -> bool:
-        """Return whether the source's ``topic`` is copied."""
-        return self.selects(topic) or self.carries_heartbeats(topic)
-
-    def selects(self, topic: str) -> bool:
-        """Return whether the source's ``topic`` is wanted and not left out."""
-        return self.wants(topic) and self.left_out(topic) is None
-
-    def wants(self, topic: str) -> bool:
-        """Return whether a pattern matches the whole name of the source's ``topic``, and no exclusion does."""
-        return matches(self.topics, topic) and not matches(self.topics_exclude, topic)
-
-    def left_out(self, topic: str) -> str | None:
-        """Return why the source's ``topic`` is never copied, wanted or not; None if it may be."""
-        if self.naming == "prefix" and _NAMES.has_passed(topic, self.target):
-            return f"by its name it came from {self.target}"
-        if reserved := why_reserved(topic) or why_reserved(self.target_topic(topic)):
-            return reserved
-        return "it has checkpoints" if _NAMES.is_checkpoints(topic) else None
-
-    def why_not_copied(self, topic: str) -> str | None:
-        """Return the rule by which a ``topic`` is not copied though a pattern of ``topics`` matches it, or None.
-
-        It is None, too, for topics of brokers, of flows and of checkpoints that ``topics-exclude`` has.
-        """
-        if self.includes(topic) or not matches(self.topics, topic):
-            return None
-        reason = self.left_out(topic)
-        pattern = next((one for one in self.topics_exclude if matches((one,), topic)), None)
-        if pattern is None:
-            return reason
-        is_internal = why_reserved(topic) is not None or _NAMES.is_checkpoints(topic)
-        default = "" if "topics_exclude" in self.model_fields_set else ", by default"
-        return None if is_internal else reason or f"topics-exclude has {pattern!r}{default}"
-
-    def carries_heartbeats(self, topic: str) -> bool:
-        """Return whether the source's ``topic`` is copied because it has heartbeats, whatever ``topics`` says."""
-        return self.mirrormaker.heartbeats and _NAMES.carries_heartbeats(topic, self.target)
-
-    def carries_only_heartbeats(self, topic: str) -> bool:
-        """Return whether the source's ``topic`` is copied for its heartbeats alone, and not selected."""
-        return self.carries_heartbeats(topic) and not self.selects(topic)
-
     def follows_config(self, key: str) -> bool:
         """Return whether topic configuration ``key`` is followed, unless it is excluded."""
         return matches(self.configs_include, key)
@@ -505,15 +364,6 @@ class FlowConfig(OwnTable):
     def excludes_config(self, key: str) -> bool:
         """Return whether topic configuration ``key`` is left as it is on the target, unless it is overridden."""
         return matches(self.configs_exclude, key)
-
-    # Invariant: With naming = "identity" only copied heartbeats get a prefix: a user's topics keep their names, also
-    #   those that end in heartbeats.
-    # Test: tests/config/test_load.py::test_heartbeats_are_copied_whatever_topics_says_and_have_a_prefix
-    def target_topic(self, topic: str) -> str:
-        """Return the name of the source's ``topic`` on the target. Heartbeats have a prefix also with ``identity``."""
-        if self.naming == "prefix" or self.carries_heartbeats(topic):
-            return _NAMES.remote_topic(self.source, topic)
-        return topic
 
 
 class MirrorConfig(BaseModel):
@@ -528,14 +378,9 @@ class MirrorConfig(BaseModel):
 
     @model_validator(mode="after")
     def _find_cycles(self) -> Self:
-        targets: dict[str, set[str]] = {}
+        on_cycle = flows_on_cycles(self.flows.values())
         for flow in self.flows.values():
-            targets.setdefault(flow.source, set()).add(flow.target)
-        for flow in self.flows.values():
-            reached = {flow.target}
-            while new := {target for name in reached for target in targets.get(name, ())} - reached:
-                reached |= new
-            flow._is_on_cycle = flow.source in reached  # noqa: SLF001 - of this module
+            flow._is_on_cycle = flow.name in on_cycle  # noqa: SLF001 - of this module
         return self
 
     def select(self, flow: str | None = None) -> list[FlowConfig]:

@@ -9,12 +9,13 @@ import ast
 import inspect
 import itertools
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from mirror.config import models
-from mirror.config.models import FLOW_NAME, FlowConfig, OwnTable
+from mirror.config.models import FlowConfig
+from mirror.config.own_tables import FLOW_NAME, OwnTable
 from mirror.config.schema import CLUSTER_KEYS
 from tests.generated_blocks import table, with_block
 
@@ -63,7 +64,7 @@ def meanings_of(model: type[OwnTable]) -> dict[str, str]:
     """Return the text that stands below each field of ``model`` that has one, by the field's name."""
     (body,) = [
         node.body
-        for node in ast.parse(inspect.getsource(models)).body
+        for node in ast.parse(inspect.getsource(sys.modules[model.__module__])).body
         if isinstance(node, ast.ClassDef) and node.name == model.__name__
     ]
     found = {}

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.config.cycles import cluster_identities, feedback_groups, unregistered_writers
-from mirror.config.models import FlowConfig, MirrorMakerConfig
+from mirror.config.models import FlowConfig
+from mirror.config.own_tables import MirrorMakerConfig
 
 from .conftest import CLUSTERS, FLOW, Load, Problems
 

@@ -1,0 +1,92 @@
+"""The tables of this project's own keys: what they share, and those inside a flow's table."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mirror.config.patterns import Pattern, matches
+from mirror.wire.integers import INT32_MAX
+
+FLOW_NAME: Final = "<name>"
+"""The key by which a flow gets its table's name; no key inside a table can be spelled like it."""
+
+PERIOD: Final = "whole milliseconds from 1000 to 2147483647"
+
+
+class OwnTable(BaseModel):
+    """A table of this project's own keys. The fields' descriptions say which values are valid."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+
+    @classmethod
+    def allowed(cls) -> dict[str, str]:
+        """Return for each key, as spelled in a file, which values are valid."""
+        return {
+            str(field.alias): str(field.description)
+            for field in cls.model_fields.values()
+            if field.validation_alias != FLOW_NAME
+        }
+
+
+class MirrorMakerConfig(OwnTable):
+    """What a flow writes for MirrorMaker 2's users."""
+
+    checkpoints: bool = Field(default=False, description="true or false")
+    """write checkpoints of consumer groups to the target; needs the table [`groups`](#consumer-groups), which selects
+    them
+    """
+    heartbeats: bool = Field(default=False, description="true or false")
+    """write a heartbeat to the source every second (`mirror run`: one per run), and copy the source's heartbeats to
+    the target
+    """
+
+
+class GroupsConfig(OwnTable):
+    """Which consumer groups a flow brings to the target."""
+
+    include: Annotated[tuple[Pattern, ...], Field(strict=False)] = Field(
+        default=(".*",), description="a list of regular expressions"
+    )
+    """groups whose whole name matches one of these regular expressions"""
+    exclude: Annotated[tuple[Pattern, ...], Field(strict=False)] = Field(
+        default=("console-consumer-.*", "connect-.*", "__.*"), description="a list of regular expressions"
+    )
+    """groups that are left out; the groups in which flows keep their progress always are"""
+    sync: bool = Field(default=True, description="true or false")
+    """commit the positions of these groups on the target; without the table it is `false`, and `mirror groups` shows
+    what would be committed
+    """
+    interval_ms: int = Field(default=10_000, ge=1_000, le=INT32_MAX, description=PERIOD)
+    """how often a stream does so; `mirror run` does it once, when its copies are complete"""
+    on_group_deleted: Literal["keep", "delete"] = Field(default="keep", description='"keep" or "delete"')
+    """what happens to an offset on the target whose group has no such offset on the source any more: `"keep"`, or
+    `"delete"` unless the group has moved to the target. The offset of a topic without an id (brokers before 2.8) is
+    kept
+    """
+
+    def includes(self, group: str) -> bool:
+        """Return whether the group is brought to the target, if it is not one of this program's own."""
+        return matches(self.include, group) and not matches(self.exclude, group)
+
+
+class AclsConfig(OwnTable):
+    """Which ACLs a flow brings to the target."""
+
+    sync: bool = Field(default=True, description="true or false")
+    """create the source's ACLs of the copied topics on the target; without the table it is `false`"""
+    groups: bool = Field(default=False, description="true or false")
+    """also the ACLs of those [consumer groups](#consumer-groups) whose positions the flow keeps; needs the table
+    `groups`
+    """
+    write: bool = Field(default=False, description="true or false")
+    """also ACLs that allow more than reading"""
