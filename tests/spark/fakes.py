@@ -602,6 +602,8 @@ class SilentFollower:
     def news(self, *_: object) -> StatusNews:
         return StatusNews(again=True, records=[])
 
+    def wake(self) -> None: ...
+
     def close(self) -> None: ...
 
 

@@ -93,11 +93,12 @@ class FlowTopic:
             for fetched in read_log(consumer, self.tp, start, end, timer):
                 yield from fetched.records()
 
-    def consumer(self, isolation: str = "read_committed") -> Consumer:
-        """Create a consumer of the target."""
+    def consumer(self, isolation: str = "read_committed", *, wait_ms: int = 0) -> Consumer:
+        """Create a consumer of the target, for whose fetches the broker waits ``wait_ms``; 0: the default."""
         return Consumer(
             {**self.options, "auto.offset.reset": "none", "isolation.level": isolation}
             | {"fetch.max.bytes": _FETCH_BYTES, "max.partition.fetch.bytes": _FETCH_BYTES}
+            | ({"fetch.max.wait.ms": min(wait_ms, self.settings.request_timeout_ms // 2)} if wait_ms else {})
         )
 
     def write(self, records: Mapping[K, KeyValue], timeout_ms: int) -> dict[K, KafkaError]:

@@ -206,12 +206,18 @@ class StatusNews:
 
 
 class StatusFollower:
-    """Reads a flow's status topic from its beginning, and then what is new. Its calls wait; use it in one thread."""
+    """Reads a flow's status topic from its beginning, and then what is new.
 
-    def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
-        """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
+    Its calls wait; use it in one thread, but for :meth:`wake`.
+    """
+
+    def __init__(self, target_options: Mapping[str, object], flow: str, wait_ms: int = 0) -> None:
+        """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError.
+
+        ``wait_ms``: how long :meth:`news` waits for something new, but for its first call.
+        """
         self._flow: Final = flow
-        self._followed: Final = FollowedTopic(FlowTopic(target_options, status_topic_of(flow)))
+        self._followed: Final = FollowedTopic(FlowTopic(target_options, status_topic_of(flow)), wait_ms)
         self._clock: Final = SystemClock()
 
     def news(self, stall_ms: int = _WRITE_MS) -> StatusNews:
@@ -234,6 +240,10 @@ class StatusFollower:
                 records.append(StatusRecord(key, value, record.timestamp_ms))
         exists = self._followed.exists
         return StatusNews(again=found.again, records=records, error=found.error, exists=exists, not_understood=unknown)
+
+    def wake(self) -> None:
+        """End the wait of :meth:`news`, or of its next call."""
+        self._followed.wake()
 
     def close(self) -> None:
         """Close the connections."""

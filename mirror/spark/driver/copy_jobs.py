@@ -14,6 +14,7 @@ from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import NO_TASK
 from mirror.relay.progress.control import newest_attempts
 from mirror.relay.progress.open_transactions import StuckTransactions, describe_oldest
+from mirror.relay.progress.status_values import StatusKind
 from mirror.runtime.clock import SystemClock
 from mirror.spark.discovery.additions import JobAdditions, gone, gone_line, lacks_some
 from mirror.spark.discovery.assigner import Assigner
@@ -234,7 +235,9 @@ class FollowedJob:
         parts = self._parts
         reports = [report for report in news.partitions if report.task != NO_TASK]
         self._job_results.take(reports)
-        self._job_results.measure(list(parts.status.table.measured.values()))
+        measured = {key.number for key, _, _ in news.records if key.kind is StatusKind.MEASURED}
+        found = parts.status.table.measured
+        self._job_results.measure([found[number] for number in measured if number in found])
         self._assigner.on_status(news.tasks, reports)
         for line in (*self._failures.failed(reports), *self._failures.failed_tasks(news.tasks)):
             parts.lines.warn(line)

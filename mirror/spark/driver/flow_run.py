@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from mirror.takeover.watch import MirrorMakerWatch
     from mirror.telemetry.run import RunTelemetry
 
-_POLL_S: Final = 0.2
+_POLL_S: Final = 1.0
+"""How often periods of a stream and time limits are noticed; what ends a run is noticed at once."""
 _CANCELLED_WITHIN_S: Final = 5.0
 """Spark ends a cancelled job within half a second, and its Python workers within 3.3 s."""
 
@@ -126,6 +127,8 @@ class FlowRun:
         self._claimed: ClaimedRun | None = None
         self._asked: Final = threading.Event()
         self._cancelled: Final = threading.Event()
+        self._changed: Final = threading.Event()
+        """Wakes who waits for the end of the job."""
         self._watch: MirrorMakerWatch | None = None
         self._job: FollowedJob | BoundedJob | None = None
         self._status: RunStatus | None = None
@@ -136,6 +139,7 @@ class FlowRun:
     def stop(self) -> None:
         """Have the run end in order: what the target has acknowledged is committed."""
         self._asked.set()
+        self._changed.set()
         if (claimed := self._claimed) is not None:
             claimed.end_job()
 
@@ -344,7 +348,9 @@ class FlowRun:
 
     def _await_or_stop(self, job: FlowJob[CopyTask, CopiedTask], update: Callable[[], None]) -> None:
         end_s = float("inf")
+        job.done.add_done_callback(lambda _: self._changed.set())
         while not job.done.done():
+            self._changed.clear()
             update()
             if self._asked.is_set():
                 self.report.asked = self.report.asked or datetime.now(UTC)
@@ -356,8 +362,7 @@ class FlowRun:
                 with contextlib.suppress(Exception):
                     job.done.result(_CANCELLED_WITHIN_S)
                 return
-            with contextlib.suppress(TimeoutError):
-                job.done.exception(_POLL_S)
+            self._changed.wait(_POLL_S)
 
     def _ended(self) -> Event:
         """Return what a run that was asked to end is, and name one that has taken over. Raises MirrorMakerResumed."""

@@ -52,7 +52,9 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 _FOLLOW_S: Final = 1.0
-"""How often the topic is read; each reading is two requests."""
+"""How often the topic is read: what several tasks report within a second is taken together."""
+_WAIT_MS: Final = 5_000
+"""How long a reading waits for something new: an idle flow would have 4 requests a second otherwise."""
 _FIRST_READ_S: Final = 2 * STATUS_MS / 1000
 """So long a run waits at most for what earlier ones have reported."""
 _CLOSE_MS: Final = 2_000
@@ -90,6 +92,7 @@ class RunStatus:
         self._unread = self._unused = ""
         self._was_read: Final = threading.Event()
         self._closing: Final = threading.Event()
+        self._follower: StatusFollower | None = None
         self._thread: Final = threading.Thread(target=self._follow, name=f"mirror-status-{flow.name}", daemon=True)
 
     @property
@@ -110,12 +113,11 @@ class RunStatus:
     # --- the thread that follows
 
     def _follow(self) -> None:
-        follower: StatusFollower | None = None
         while not self._closing.is_set():
             try:
-                if follower is None:
-                    follower = StatusFollower(self._options, self._flow.name)
-                news = follower.news(STATUS_MS)
+                if self._follower is None:
+                    self._follower = StatusFollower(self._options, self._flow.name, _WAIT_MS)
+                news = self._follower.news(STATUS_MS)
                 self._take(news)
                 self._succeeded() if news.error is None else self._failed(news.error)
             except Exception as error:  # noqa: BLE001 - without this thread no report would be seen any more
@@ -124,9 +126,9 @@ class RunStatus:
                 self._pass_on(news)
             self._was_read.set()
             self._closing.wait(_FOLLOW_S)
-        if follower is not None:
+        if self._follower is not None:
             with contextlib.suppress(MirrorError):
-                follower.close()
+                self._follower.close()
 
     def _take(self, news: StatusNews) -> None:
         with self._lock:
@@ -216,6 +218,8 @@ class RunStatus:
     def close(self) -> None:
         """Follow no longer, and write what waits, within :data:`_CLOSE_MS`."""
         self._closing.set()
+        if self._follower is not None:
+            self._follower.wake()
         if (error := self._writer.close(_CLOSE_MS)) is not None:
             self._say(f"other hosts will not know of this run: {error}")
         if self._thread.ident is not None:

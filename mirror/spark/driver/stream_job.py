@@ -112,7 +112,9 @@ def _run(
             context = spark.context()
             signals.listen()  # Spark has installed its own handlers
             site = StreamSite(context, options, consoles, telemetry, summary, report, signals, checks, give_up_s)
-            Supervisor(site, config, file, only=options.flow).run()
+            supervisor = Supervisor(site, config, file, only=options.flow)
+            signals.wake = supervisor.wake
+            supervisor.run()
             status = site.status()
             site.summarize()
             for one in site.reports:

@@ -46,12 +46,13 @@ _SUMMARY_S: Final = 5.0
 
 
 class Signals:
-    """The signals that end the job. The handlers only count them, and the main thread acts on it."""
+    """The signals that end the job. The handlers only count them and wake the main thread, which acts on it."""
 
     def __init__(self) -> None:
         self.signum: int | None = None
         """The first one; None: there was none."""
         self.count = 0
+        self.wake: Callable[[], object] = bool
 
     def listen(self) -> None:
         """Install the handlers. To be repeated after Spark has installed its own."""
@@ -61,6 +62,7 @@ class Signals:
     def _on_signal(self, signum: int, _frame: object) -> None:
         self.signum = self.signum or signum
         self.count += 1
+        self.wake()
 
 
 class StreamSite:

@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from mirror.spark.supervision.start import Stream
 
 STEP_S: Final = 0.2
-"""How soon a signal and the clock are noticed. Events of flows are noticed at once."""
+"""How soon the clock is noticed while a flow is not running. Events of flows, and signals, are noticed at once."""
+IDLE_STEP_S: Final = 1.0
+"""As :data:`STEP_S`, while all flows run."""
 POLL_S: Final = 1.0
 """How often the configuration file is read."""
 _LEAVE_S: Final = 3.0
@@ -142,7 +144,8 @@ class Supervisor:
         self._unix_ms: Final = unix_ms or SystemClock().unix_ms
         self._now_s: Final = now_s
         self._backoff: Final = Backoff(MIN_BACKOFF_MS, MAX_BACKOFF_MS, process_rng())
-        self._events: Final[queue.SimpleQueue[tuple[_Flow, Start | None, Event]]] = queue.SimpleQueue()
+        self._events: Final[queue.SimpleQueue[tuple[_Flow, Start | None, Event] | None]] = queue.SimpleQueue()
+        """None only ends a wait."""
         self._flows: Final = dict[str, _Flow]()
         self._leaving: Final = list[threading.Thread]()
         self._signals = 0
@@ -167,8 +170,12 @@ class Supervisor:
             for thread in self._leaving:
                 thread.join(max(0.0, until_s - time.monotonic()))
 
+    def wake(self) -> None:
+        """Have a signal noticed at once; may be called from its handler."""
+        self._events.put(None)
+
     def step(self) -> None:
-        """Do what is due now, and apply the events that come within :data:`STEP_S`."""
+        """Do what is due now, and apply the events that come until more is due."""
         self._obey(self._site.tick())
         if not self._signals and self._now_s() >= self._poll_s:
             self._poll_s = self._now_s() + POLL_S
@@ -176,10 +183,12 @@ class Supervisor:
                 self._edit(edit)
         for flow in list(self._flows.values()):
             self._attend(flow)
+        is_idle = all(flow.now.state is FlowState.RUNNING for flow in self._flows.values())
         with contextlib.suppress(queue.Empty):
-            found = self._events.get(timeout=STEP_S)
+            found = self._events.get(timeout=IDLE_STEP_S if is_idle else STEP_S)
             while True:
-                self._take(*found)
+                if found is not None:
+                    self._take(*found)
                 found = self._events.get_nowait()
 
     def _obey(self, signals: int) -> None:

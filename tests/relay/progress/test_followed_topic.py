@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -78,3 +79,57 @@ def test_what_was_read_before_a_stall_is_not_read_again(pair: FakePair, followed
     assert [record.value for record in found.records] == values[:1]
     pair.target.control.clear()
     assert news(followed) == (False, values[1:])
+
+
+@pytest.fixture
+def waiting(pair: FakePair) -> Iterator[FollowedTopic]:
+    made = FollowedTopic(FlowTopic({"bootstrap.servers": pair.target.bootstrap}, TOPIC), wait_ms=200)
+    yield made
+    made.close()
+
+
+def test_what_is_new_is_waited_for_with_one_request(pair: FakePair, waiting: FollowedTopic) -> None:
+    assert news(waiting) == (True, []), "there is no topic, and it is not waited for"
+    pair.target.add_topic(TOPIC)
+    log = pair.target.log(TOPIC)
+    log.append_values(b"1")
+    assert news(waiting) == (True, [b"1"])
+    asked = set[Api]()
+    pair.target.control.add(lambda call: asked.add(call.api))
+    assert news(waiting) == (False, [])
+    for value in (b"2", b"3"):
+        log.append_values(value)
+        assert news(waiting) == (False, [value])
+    assert asked == {Api.FETCH}
+
+
+def test_a_topic_that_is_waited_at_is_noticed_when_it_was_made_again(pair: FakePair, waiting: FollowedTopic) -> None:
+    for value in (b"old", b"new"):
+        pair.target.add_topic(TOPIC)
+        pair.target.log(TOPIC).append_values(value)
+        again, values = news(waiting)
+        while not values:
+            again, values = news(waiting)
+        assert (again, values) == (True, [value])
+        assert news(waiting) == (False, [])
+
+
+def test_a_wait_ends_when_it_is_woken(pair: FakePair) -> None:
+    pair.target.add_topic(TOPIC)
+    made = FollowedTopic(FlowTopic({"bootstrap.servers": pair.target.bootstrap}, TOPIC), wait_ms=29_000)
+    assert news(made) == (True, [])
+    found = list[tuple[bool, list[bytes | None]]]()
+    waits = threading.Thread(target=lambda: found.append(news(made)), daemon=True)
+    waits.start()
+    made.wake()
+    waits.join(20)
+    assert found == [(False, [])]
+    made.close()
+
+
+def test_a_partition_that_is_waited_at_and_cannot_be_read_is_an_error(pair: FakePair, waiting: FollowedTopic) -> None:
+    pair.target.add_topic(TOPIC)
+    assert news(waiting) == (True, [])
+    pair.target.control.add(lambda _: Action(close="before"))
+    with pytest.raises(KafkaTimeout):
+        waiting.news(pair.target.clock, 1_000)

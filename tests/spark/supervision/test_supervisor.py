@@ -15,6 +15,7 @@ from tests.spark.supervision.stand_in import StandInSite, flow
 @pytest.fixture(autouse=True)
 def _quick_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "STEP_S", 0.01)
+    monkeypatch.setattr(supervisor, "IDLE_STEP_S", 0.01)
 
 
 @pytest.fixture
@@ -282,3 +283,13 @@ def test_each_start_has_one_thread_and_none_is_left(site: StandInSite) -> None:
         assert start is not None
         start.thread.join(30)
         assert not start.thread.is_alive()
+
+
+def test_a_signal_ends_a_step_in_which_all_flows_run(site: StandInSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    running(site, "f", "g")
+    monkeypatch.setattr(supervisor, "IDLE_STEP_S", 60.0)
+    step = threading.Thread(target=site.supervisor.step, daemon=True)
+    step.start()
+    site.supervisor.wake()
+    step.join(30)
+    assert not step.is_alive()

@@ -235,11 +235,17 @@ def _supervise(
     child = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
     )
+    ended = threading.Event()
+
+    def wait() -> None:  # Popen.wait with a time-out looks for the end 20 times a second
+        child.wait()
+        ended.set()
+
+    threading.Thread(target=wait, name="mirror-wait", daemon=True).start()
     try:
         signals.forward_to(child.pid)
-        while child.poll() is None and not signals.overdue():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=0.5)
+        while not ended.wait(timeout=0.5) and not signals.overdue():
+            pass
         # After a signal the JVM may end before the script has written its summary.
         for relay in relays:
             while relay.connected and not relay.closed.wait(timeout=0.1) and not signals.overdue():
@@ -313,7 +319,8 @@ class _Relay:
         """Whether the script has opened the pipe and sent its greeting, a NUL, without which that is not visible."""
         self.closed: Final = threading.Event()
         """Set when the script has closed the pipe, which it does by ending."""
-        self._stop: Final = threading.Event()
+        self._stop, self._asked = os.pipe()
+        """Its end for reading can be read once the thread is to end."""
         self._folder: Final = tempfile.TemporaryDirectory(prefix="mirror-run-")
         self.path: Final = Path(self._folder.name) / name
         os.mkfifo(self.path, mode=0o600)
@@ -326,9 +333,10 @@ class _Relay:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        os.close(self._asked)
         self._thread.join()
         os.close(self._fd)
+        os.close(self._stop)
         self._folder.cleanup()
 
     def _copy(self) -> None:
@@ -345,11 +353,8 @@ class _Relay:
 
     def _read(self) -> bytes | None:
         """Return what the script has written, without greetings; None if it has closed the pipe, or at the stop."""
-        while True:
-            # Read before select, so that everything written before the stop is still copied.
-            stopping = self._stop.is_set()
-            readable, _, _ = select.select([self._fd], [], [], 0.0 if stopping else 0.2)
-            if readable or stopping:
-                chunk = os.read(self._fd, 65536) if readable else b""
-                self.connected = self.connected or bool(chunk)
-                return chunk.replace(b"\0", b"") if chunk else None
+        readable, _, _ = select.select([self._fd, self._stop], [], [])
+        # Everything written before the stop is still copied: the pipe is read before the end.
+        chunk = os.read(self._fd, 65536) if self._fd in readable else b""
+        self.connected = self.connected or bool(chunk)
+        return chunk.replace(b"\0", b"") if chunk else None
