@@ -45,6 +45,7 @@ class _Sent:
 # Test: tests/consumer/test_review.py::test_a_partition_that_does_not_exist_is_asked_for_less_and_less_often
 # Test: tests/cluster/
 #   test_partial_metadata.py::test_a_missing_topic_is_requested_alone_less_and_less_often_and_delays_no_other
+# Test: tests/cluster/test_partial_metadata.py::test_a_new_topic_is_requested_alone_and_the_others_stay_known
 class Metadata:
     """The brokers, topics and leaders of a cluster, one instance for all its clients.
 
@@ -331,8 +332,6 @@ class Metadata:
             self._stale = True  # a broker that has left may be the leader of topics that are not in this response
         return before != (self.brokers, self.controller)
 
-    # Invariant: The response of a request for some topics changes the states of these and of no others.
-    # Test: tests/cluster/test_partial_metadata.py::test_a_new_topic_is_requested_alone_and_the_others_stay_known
     def _update_topics(self, sent: _Sent, response: MetadataResponse) -> tuple[set[str], set[str]]:
         """Update the topics that were requested; return those to be requested again, and those that have changed."""
         incomplete, changed = set[str](), set[str]()

@@ -13,9 +13,10 @@ from mirror.timing import FOREVER_MS
 _MIN_TRACKED: Final = 64
 
 
-# Invariant: A call expires only between two requests: one that advances continues behind its deadline, so that a
-#   timeout of 0 means one attempt.
+# Invariant: A call expires only between two requests: one that advances continues behind its deadline, and one that
+#   failed is not sent again.
 # Test: tests/cluster/test_reaper.py::test_a_chain_that_keeps_succeeding_is_not_cut
+# Test: tests/cluster/test_admin_each_call.py::test_nothing_is_retried_after_the_deadline
 class CompletableEventReaper:
     """Tracks events from when they are drained until they are done or expire.
 

@@ -37,8 +37,6 @@ _NAMES: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
 }
 
 
-# Invariant: All problems of a configuration are reported at once, each with its place.
-# Test: tests/config/test_load.py::test_all_problems_are_reported_at_once
 def load(
     path: Path,
     *,

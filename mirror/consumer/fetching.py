@@ -289,8 +289,10 @@ class Fetching:
             min(response.throttle_time, LONGEST_THROTTLE_MS),
         )
 
-    # Invariant: A Fetch response counts only if its position has not been set again since, even to the same offset.
+    # Invariant: A Fetch response counts only if its position has not been set again since, even to the same offset:
+    #   what was fetched before a seek is never returned after it.
     # Test: tests/consumer/test_fetching.py::test_even_a_seek_to_the_same_offset_drops_the_answer_that_is_under_way
+    # Test: tests/consumer/test_fetching.py::test_a_seek_drops_what_was_fetched_before
     def _accept(
         self,
         sent: PlannedFetch,

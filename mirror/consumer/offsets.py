@@ -82,8 +82,6 @@ class _OffsetLookup:
     generations: dict[TopicPartition, int]
 
 
-# Invariant: A background lookup ends with its partition.
-# Test: tests/consumer/test_review.py::test_look_ups_end_with_their_partitions
 class Offsets:
     """Gives every partition a position: the committed offset, otherwise by ``auto.offset.reset``.
 

@@ -221,8 +221,6 @@ class Positions:
         """Continue at the offset of ``time`` (ms, EARLIEST or LATEST), which is looked up first."""
         self._restart(tp).reset = time
 
-    # Invariant: What was fetched before a seek is never returned after it.
-    # Test: tests/consumer/test_fetching.py::test_a_seek_drops_what_was_fetched_before
     def _restart(self, tp: TopicPartition) -> Position:
         self._drop_buffered({tp})
         new = self._new()

@@ -70,8 +70,6 @@ def flow_names(replications: Sequence[Replication]) -> list[str]:
     return names
 
 
-# Invariant: What is written loads: a flow that the configuration refuses is left out, and the finding says why.
-# Test: tests/migration/test_importing.py::test_every_line_of_generated_files_is_accounted_for
 class Importer:
     """Makes a configuration of replications; ``source`` names the file that they come from."""
 

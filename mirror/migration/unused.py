@@ -47,10 +47,11 @@ class _Place(NamedTuple):
     key: str
 
 
-# Invariant: No value is passed over: each line and value of the source is the origin of a written line, or has a
+# Invariant: No value is passed over: each line and value of the source is the origin of a line that loads, or has a
 #   finding.
 # Test: tests/migration/test_importing.py::test_every_line_of_a_written_file_is_accounted_for
 # Test: tests/migration/test_strimzi.py::test_every_value_of_generated_resources_is_used_or_named
+# Test: tests/migration/test_importing.py::test_every_line_of_generated_files_is_accounted_for
 class UnusedSettings:
     """Finds the settings of ``file`` that have no effect."""
 

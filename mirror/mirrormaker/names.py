@@ -69,8 +69,6 @@ class DefaultPolicy:
             upstream = self.upstream_topic(upstream)
         return False
 
-    # Invariant: Heartbeats show that a flow copies, because they arrive on the target only through it.
-    # Test: tests/mirrormaker/test_kafkas_classes.py::test_clusters_are_found_by_the_heartbeats_that_flows_copy
     def carries_heartbeats(self, topic: str, target: str) -> bool:
         """Return whether MirrorMaker 2 copies ``topic`` to ``target`` whatever its ``topics`` say."""
         return (

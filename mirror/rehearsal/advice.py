@@ -14,9 +14,6 @@ _ASK_AGAIN: Final = "rehearse again once the broker answers"
 _PERMISSION: Final = "mirror plan names the permission that is missing"
 
 
-# Invariant: Each thing that is not ready has a reason and what to do.
-# Test: tests/rehearsal/test_decision.py::test_a_position_that_the_flow_does_not_hold_is_not_ready_and_says_what_to_do
-# Test: tests/spark/rehearsing/test_sides.py::test_each_difference_has_a_reason_and_what_to_do
 @dataclass(frozen=True, slots=True)
 class Advice:
     """What to do, in the words of one flow and direction."""

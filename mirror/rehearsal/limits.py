@@ -11,8 +11,6 @@ from mirror.rehearsal.values import Blocker, Kind, Rehearsal
 _ACTION = "wait until the copy has caught up, or run the flow"
 
 
-# Invariant: What is not known is over every limit.
-# Test: tests/rehearsal/test_summary.py::test_what_is_not_known_is_over_a_limit
 def over_limits(found: Rehearsal) -> Rehearsal:
     """Return the rehearsal with a blocker for each limit that is exceeded, or of which that is not known."""
     return replace(found, blockers=(*_over(found), *found.blockers))

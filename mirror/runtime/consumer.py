@@ -148,8 +148,6 @@ class Consumer:
 
     # --- timed calls
 
-    # Invariant: An interrupted poll loses nothing: the next one returns the records that arrived for it.
-    # Test: tests/runtime/test_cut_short_poll.py::test_what_came_for_it_comes_with_the_next
     def poll(self, timeout_ms: int | None = None, *, max_bytes: int | None = None) -> list[Fetched]:
         """Return fetched batches, one entry for each partition and response; empty after the timeout or :meth:`wake`.
 

@@ -160,8 +160,10 @@ class NetworkThread:
                     self.submit(None, FailEvents([(event, KafkaError(f"{event.what}: its caller was interrupted"))]))
             raise
 
-    # Invariant: An interrupted call ends with its caller: it is not retried behind what a later call has done.
+    # Invariant: An interrupted call ends with its caller, so that it is not retried behind what a later call has done;
+    #   an interrupted poll loses no record.
     # Test: tests/runtime/test_interrupted.py::test_an_interrupted_call_ends
+    # Test: tests/runtime/test_cut_short_poll.py::test_what_came_for_it_comes_with_the_next
     def wait(self, future: Future[T], stuck_ms: int) -> T:
         """Return the result of the future, without a timeout here; only a stuck thread ends the wait.
 

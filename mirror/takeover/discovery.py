@@ -47,9 +47,6 @@ def find_positions(
     return choose(found, deployment)
 
 
-# Invariant: Beside a topic of positions of the connector's own, older positions in the workers' topic do not count, as
-#   in Kafka Connect.
-# Test: tests/takeover/real/test_own_topic.py::test_older_positions_in_the_workers_topic_do_not_count
 def choose(found: Mapping[str, Positions], deployment: Deployment) -> FoundPositions:
     """Return the positions if they are those of one connector in one topic. Raises FlowError otherwise. Pure.
 

@@ -47,9 +47,6 @@ def _is_kept(distance: int) -> bool:
     return distance < MOST_NEAR or distance % step == 0
 
 
-# Invariant: Offsets are translated from the first offset sync on that both logs confirm; what is between two syncs is a
-#   hole like any other.
-# Test: tests/takeover/test_takeover_on_fakes.py::test_offsets_are_translated_from_the_first_offset_sync_on
 def segments(pairs: Iterable[Pair], runs: Sequence[Run], start: Pair | None, end: Anchor) -> list[Segment]:
     """Return the segments of a partition that was taken over at ``end``, in order.
 

@@ -92,10 +92,6 @@ class Unsettled(NamedTuple):
     reason: str
 
 
-# Invariant: Both logs correspond from an offset sync on whose two records are there and equal; where compaction has
-#   removed one, an earlier sync counts.
-# Test: tests/takeover/
-#   test_takeover_on_fakes.py::test_an_offset_sync_whose_record_was_compacted_away_gives_way_to_an_earlier_one
 def anchors_of(pairs: Iterable[Pair], stored: int) -> list[Pair]:
     """Return the pairs behind which all copies of records behind the offset ``stored`` are, the last one first.
 
@@ -114,8 +110,10 @@ def anchors_of(pairs: Iterable[Pair], stored: int) -> list[Pair]:
 
 
 # Invariant: The position of a takeover is behind the last record up to which each record of the source has a copy of
-#   its own: nothing is lost.
+#   its own: nothing is lost, and nothing is doubled beyond what MirrorMaker 2 has doubled.
 # Test: tests/takeover/test_matching.py::test_equal_records_are_never_lost_without_offset_syncs
+# Test: tests/takeover/
+#   test_matching.py::test_nothing_is_missing_and_nothing_is_there_twice_beyond_what_mirrormaker_doubled
 def match_tail(
     source: Iterable[Record],
     target: Iterable[Record],
@@ -228,10 +226,6 @@ def _any_copy(log: _SourceLog, tail: _Tail) -> bool:
     return any(digest in tail.places for digest in log.digests)
 
 
-# Invariant: Nothing is doubled beyond what MirrorMaker 2 has doubled, as long as it kept the order: equal records count
-#   by their number.
-# Test: tests/takeover/
-#   test_matching.py::test_nothing_is_missing_and_nothing_is_there_twice_beyond_what_mirrormaker_doubled
 def _covered_end(log: _SourceLog, tail: _Tail, start: _Start, stored_end: int, *, compacted: bool) -> int:
     """Return the index behind the last record up to which all have copies, each its own one."""
     end = start.source
@@ -319,9 +313,6 @@ def _next_offset(log: _SourceLog, end: int, stored: int) -> int:
     return stored + 1 if stored >= 0 or not log.offsets else log.offsets[0]
 
 
-# Invariant: The runs for the offset index are in the order of both logs, also if a second attempt got less far than the
-#   first.
-# Test: tests/takeover/test_matching.py::test_second_attempt_got_less_far_than_the_first
 def _runs(log: _SourceLog, tail: _Tail, end: int) -> Iterator[Run]:
     """Yield the copies that count. Backwards, each is the last copy in front of the copy of the next record."""
     bound = len(tail.offsets)

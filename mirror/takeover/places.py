@@ -95,8 +95,6 @@ def usual_group(source: str, offsets_topic: str, connector: str | None) -> str |
     return _CONNECT_GROUP if offsets_topic == "connect-offsets" else offsets_topic.removesuffix(_OFFSETS_SUFFIX)
 
 
-# Invariant: The workers' group is never guessed beside a topic of positions that the user has named.
-# Test: tests/takeover/test_discovery_on_fakes.py::test_group_of_the_workers_has_to_be_named_beside_a_topic_of_the_users
 def worker_group(deployment: Deployment, offsets_topic: str, connector: str) -> str:
     """Return the workers' group: as it is known, or as it is by default. Raises FlowError if that is not known."""
     group = deployment.worker_group or usual_group(deployment.source, offsets_topic, connector)

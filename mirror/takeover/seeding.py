@@ -36,10 +36,6 @@ class Seed(NamedTuple):
     segments: Sequence[Segment]
 
 
-# Invariant: The progress of a takeover is exact, with the end of the target's log as its mark, whichever way the flow
-#   goes.
-# Test: tests/takeover/
-#   test_takeover_on_fakes.py::test_the_flow_continues_behind_what_was_copied_beyond_the_stored_offset
 def seed_of(
     decision: Decision, pairs: Sequence[Pair], source_cluster_id: str, now_ms: int, *, exactly_once: bool
 ) -> Seed:

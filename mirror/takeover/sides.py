@@ -97,8 +97,6 @@ class Sides:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._clients.close()
 
-    # Invariant: A run of the flow that begins during a takeover ends it before anything is written.
-    # Test: tests/takeover/test_discovery_on_fakes.py::test_a_flow_that_begins_meanwhile_is_not_taken_over
     def check_flow_rests(self) -> None:
         """Raise FlowError if a run of the flow is alive."""
         group, tp = control_partition(self._request.flow)
@@ -109,10 +107,11 @@ class Sides:
                 " end it with mirror stop"
             )
 
-    # Invariant: Nothing is taken over while MirrorMaker 2 may write: its positions, the target's logs and its workers
-    #   rest for ten seconds, and a connector is stopped.
+    # Invariant: Nothing is taken over while MirrorMaker 2 or a run of the flow may write: positions, logs and workers
+    #   rest for ten seconds, a connector is stopped, and all is checked again before anything is written.
     # Test: tests/takeover/test_discovery_on_fakes.py::test_it_is_refused_while_something_writes
     # Test: tests/takeover/test_idle_on_fakes.py::test_a_connector_that_was_not_stopped_is_named
+    # Test: tests/takeover/test_discovery_on_fakes.py::test_a_flow_that_begins_meanwhile_is_not_taken_over
     def check_mirrormaker_rests(self, places: Places) -> list[str]:
         """Observe the clusters for a while; return what shows that something writes, if that is allowed.
 

@@ -58,9 +58,6 @@ class TaskReport:
         )
 
 
-# Invariant: Each report of a task adds its difference to the last one that arrived, so that lost and repeated reports
-#   change no sum.
-# Test: tests/telemetry/test_task_reports.py::test_each_report_adds_what_is_new_since_the_last_one_that_arrived
 class MeasuredTasks:
     """The last report of each task of one run, to count what it adds to the one before. Not thread-safe.
 

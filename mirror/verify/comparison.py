@@ -373,9 +373,6 @@ class Comparison:
         reason = f"an open transaction on the target withholds its records from offset {self._bounds.target_end} on"
         self._coverage.add("source", item.offset, self._bounds.source_end, reason)
 
-    # Invariant: Logs that have no record in common within the window are compared no further, and nothing of the
-    #   partition is proved.
-    # Test: tests/verify/test_damaged_logs.py::test_logs_that_are_out_of_step_are_compared_no_further
     def _give_up(self, source: list[Item], target: list[Item]) -> bool:
         """Neither side has a record in common with the other, as far as the windows reach."""
         first = pair_up(source[:_FIRST_WINDOW], target[:_FIRST_WINDOW], by_key=self._rules.compacted)

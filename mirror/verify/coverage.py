@@ -16,6 +16,7 @@ _LEFT: Final = f"the comparison ended in front of them, {_FAULT}"
 # Invariant: Each record of the source that was read is equal, named, or listed as not compared, before a result counts
 #   as equal.
 # Test: tests/verify/test_coverage.py::test_each_record_of_the_source_is_compared_or_named_or_listed
+# Test: tests/verify/test_damaged_logs.py::test_logs_that_are_out_of_step_are_compared_no_further
 class Coverage:
     """What ``verdict`` says of the parts that were not compared."""
 

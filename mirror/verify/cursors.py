@@ -73,9 +73,6 @@ class Cursor(ABC):
     @abstractmethod
     def _items_of(self, batch: AnyBatch) -> Iterator[Item]: ...
 
-    # Invariant: Batches with the same bytes are not decoded; others are compared record by record, so that merged, cut
-    #   or recompressed batches raise no alarm.
-    # Test: tests/verify/test_harmless.py::test_harmless_difference_raises_no_alarm
     def whole_batch(self) -> Batch | None:
         """Return the next batch if none of its records was read, and all are within the bounds."""
         if self._first is None and not self._waiting:

@@ -61,8 +61,6 @@ class _Unmatched:
         return None
 
 
-# Invariant: Each difference has its kind and the offsets of both sides.
-# Test: tests/verify/test_damages.py::test_damage_is_found_with_its_kind_and_offsets
 class Findings:
     """The findings of one partition."""
 
@@ -156,10 +154,6 @@ class Findings:
         """The target offsets of those that are differences if they are no repetitions."""
         return [place.target for places in self._unsettled.values() for place in places if not place.is_permitted]
 
-    # Invariant: A permitted repetition is told from a foreign or doubled record by reading the source again for it.
-    # Test: tests/verify/test_repetitions.py::test_repetition_in_other_batches_is_permitted_at_least_once
-    # Test: tests/verify/
-    #   test_repetitions.py::test_what_came_back_in_other_batches_is_doubled_among_permitted_foreign_records
     def settle(self, item: Item) -> list[tuple[int, int]]:
         """Take a record of the source that was read again: foreign records that are equal repeat it.
 

@@ -96,9 +96,6 @@ class Api(enum.Enum):
         71, 0, 0, telemetry.GetTelemetrySubscriptionsRequest, telemetry.GetTelemetrySubscriptionsResponse, "3.7"
     )
 
-    # Invariant: A response is refused by its size before memory is allocated, if it is larger than its request can have
-    #   it.
-    # Test: tests/cluster/test_session_bounds.py::test_a_response_larger_than_its_kind_is_refused_by_its_size
     def most_response_bytes(self, body: Message) -> int:
         """Return the largest size, in bytes, of a response to the request ``body``."""
         asked = body.max_bytes if isinstance(body, fetch.FetchRequest) else 0

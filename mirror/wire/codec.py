@@ -168,9 +168,10 @@ def _end(view: memoryview, offset: int, size: int) -> int:
     return offset + size
 
 
-# Invariant: All lists of a response together have at most as many items as its kind allows: a hostile broker cannot
-#   make a small frame expand into unbounded objects.
+# Invariant: A response that is larger, or has more items, than its request can have is refused before memory is
+#   allocated for it.
 # Test: tests/cluster/test_session_bounds.py::test_the_lists_of_a_response_are_bounded_together
+# Test: tests/cluster/test_session_bounds.py::test_a_response_larger_than_its_kind_is_refused_by_its_size
 class _Budget:
     """How many items the lists of a message may have in all. An item of six bytes takes sixty in memory."""
 

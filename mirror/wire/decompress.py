@@ -31,6 +31,7 @@ _BLOCK: Final = struct.Struct(">i")
 
 # Invariant: Decompression ends at its limit and allocates no more than that, whatever the data claim about their size.
 # Test: tests/wire/test_bombs.py::test_a_bomb_costs_no_more_memory_than_its_limit
+# Test: tests/copying/test_corrupt.py::test_partition_stops_before_a_decompression_bomb
 def decompress(codec: int, data: memoryview, max_bytes: int, subject: str, *, reserve: int = 0) -> memoryview:
     """Decompress ``data`` with ``codec``, a key of :data:`NAMES`. The result is writable.
 
@@ -60,8 +61,6 @@ def decompress(codec: int, data: memoryview, max_bytes: int, subject: str, *, re
     return out[: reserve + size]
 
 
-# Invariant: A batch that would decompress beyond its limit stops its partition in front of it.
-# Test: tests/copying/test_corrupt.py::test_partition_stops_before_a_decompression_bomb
 class _OutputFullError(Exception):
     """The output has no space for the next block."""
 

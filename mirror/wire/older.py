@@ -24,9 +24,6 @@ _SEVERAL_GROUPS_FROM: Final = 8
 _RELIABLE_EPOCHS_FROM: Final = 9
 
 
-# Invariant: A request for several coordinators or groups reaches a broker that knows only one per request as several,
-#   whose responses are joined: no code outside wire depends on a broker's version.
-# Test: tests/cluster/test_request_parts.py::test_coordinators_are_looked_up_one_by_one_before_version_4
 def parts(api: Api, version: int, body: Any) -> Sequence[Message]:
     """Return the bodies to send for ``body`` in ``version``: itself, or one for each of its keys."""
     each: Sequence[Message] = ()

@@ -366,8 +366,6 @@ class Calls:
         call.reroute(tuple(requested), self._view)
         self._retry(call, tuple(requested), error, now)
 
-    # Invariant: What failed is not sent again after the caller's deadline: the caller has got its error.
-    # Test: tests/cluster/test_admin_each_call.py::test_nothing_is_retried_after_the_deadline
     def _retry(self, call: Call[Any, Any], keys: tuple[Any, ...], error: KafkaError, now: int) -> None:
         if call.last_error is None or not isinstance(error, KafkaTimeout):
             # "No answer within the remaining 6 ms" says less than the error before.
@@ -383,8 +381,6 @@ class Calls:
             call.complete(call.result())
 
 
-# Invariant: Calls that share a request keep their own results, retries and deadlines.
-# Test: tests/cluster/test_shared_requests.py::test_one_that_is_retried_delays_no_other_and_expires_at_its_own_deadline
 def _bundles(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
     """Divide ``attempts`` into requests, of at most ``_MAX_SHARED`` calls each, so that no key is twice in one."""
     bundles: list[tuple[list[Attempt], set[Any]]] = []

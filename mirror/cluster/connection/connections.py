@@ -38,8 +38,6 @@ class _State:
     error: KafkaError | None = None
 
 
-# Invariant: All connections that one restart of a broker breaks are one failure for the backoff.
-# Test: tests/cluster/test_connections.py::test_a_bounce_of_a_broker_with_eight_connections_is_one_failure
 class ConnectionStates:
     """The failures in a row of each node, and the backoff after them. An established connection resets them.
 

@@ -89,9 +89,11 @@ class _Broker:
         return itertools.chain(self.common, self.quarantined)
 
 
-# Invariant: A partition that gets no response in time is sent over slow connections of its own, so that no other
-#   partition waits behind it.
+# Invariant: No request is queued behind one that gets no response: silent partitions and new ones have connections of
+#   their own, and one that is ten times slower than usual is replaced.
 # Test: tests/producer/test_lanes.py::test_slow_replica_delays_only_its_own_connection
+# Test: tests/cluster/test_pools_new.py::test_new_ones_have_half_of_the_connections_for_themselves_and_share_these
+# Test: tests/cluster/test_pools_slow.py::test_slow_replica_delays_only_its_own_connection
 class ConnectionPool:
     """The connections of one lane, at most ``size`` common and ``size`` quarantined ones for each broker.
 
@@ -134,9 +136,6 @@ class ConnectionPool:
             self._refuse(node)
         return slot
 
-    # Invariant: Partitions without any response so far have half of both kinds of connections for themselves, and no
-    #   partition that gets responses is queued behind them.
-    # Test: tests/cluster/test_pools_new.py::test_new_ones_have_half_of_the_connections_for_themselves_and_share_these
     def _pick_for_new(self, broker: _Broker, node: int, now: int) -> Slot | None:
         """Pick a connection of its own while there are enough, otherwise one that carries only such requests.
 
@@ -330,9 +329,6 @@ class ConnectionPool:
 
     # --- time, and removed brokers
 
-    # Invariant: Nothing more is sent on a connection whose response takes ten times as long as usual: a connection
-    #   beside it replaces it.
-    # Test: tests/cluster/test_pools_slow.py::test_slow_replica_delays_only_its_own_connection
     def update_slow(self, now: int) -> int:
         """Find connections that have become slow where a request waits for room; return ms until the next check."""
         wait = FOREVER_MS

@@ -40,9 +40,6 @@ class Accumulator:
         self._lost = lost
         self._deadlines: DeadlineHeap[PartitionQueue] = DeadlineHeap()
 
-    # Invariant: A batch expires no earlier than its predecessor in the partition, also if it was created earlier.
-    # Test: tests/producer/
-    #   test_expiry_causes.py::test_a_batch_expires_no_earlier_than_its_predecessor_also_where_it_is_older
     def append(self, batch: ProducerBatch) -> None:
         """Append ``batch`` to the queue of its partition; it expires no earlier than those before it."""
         queue = self._queues.get(batch.tp)

@@ -106,8 +106,6 @@ class CoordinatorClient:
         self._state.succeeded()
         self._concurrent = 0
 
-    # Invariant: CONCURRENT_TRANSACTIONS is a wait of 20 ms, not a failure with backoff, for the first half second.
-    # Test: tests/producer/test_transaction_ends.py::test_concurrent_transactions_is_waiting_and_asked_again_after_20_ms
     def retry(
         self, coordinator_request: CoordinatorRequest, now: int, *, code: int | None = None, elsewhere: bool = False
     ) -> None:

@@ -173,9 +173,6 @@ def _to_commit(
     return TransactionStep.END if txn.on_coordinator else TransactionStep.NOTHING
 
 
-# Invariant: A transaction of which the coordinator acknowledged nothing is ended, too, if anything was sent that may
-#   have begun it.
-# Test: tests/producer/test_transaction_ends.py::test_what_may_have_been_added_is_ended_whatever_is_said_of_it_later
 def _to_abort(txn: Transaction) -> TransactionStep:
     if not txn.on_coordinator:
         # Nothing was written in it. EndTxn shows whether there is something to end.

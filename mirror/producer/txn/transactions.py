@@ -112,10 +112,6 @@ class Transactions:
         self._txn.began(now)
         self._txn.offsets.append(event)
 
-    # Invariant: A partition that joins a transaction without a batch gets a marker at its end, which is what a fence
-    #   consists of.
-    # Test: tests/producer/
-    #   test_added_partitions.py::test_a_transaction_without_batches_writes_a_marker_into_each_partition_that_was_added
     def add_partitions(self, tps: Collection[TopicPartition], now: int) -> None:
         """Add ``tps`` to the transaction, also under version 2: its end writes a marker into each of them.
 

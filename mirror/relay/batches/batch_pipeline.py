@@ -251,9 +251,6 @@ class BatchPipeline:
             output.batch, output.count = batch, batch.count
         self._outputs.append(output)
 
-    # Invariant: Progress passes batches of which nothing is copied, so that the lag reaches zero.
-    # Test: tests/relay/partition/
-    #   test_machine.py::test_batches_without_records_are_skipped_and_counted_and_progress_passes_them
     def _skip_following(self, output: OutputBatch) -> None:
         """Add the following batches of the same fetch that hold nothing to copy: there may be thousands of markers."""
         for _ in range(_MAX_BATCHES_SKIPPED):
@@ -277,9 +274,6 @@ class BatchPipeline:
         """Remove and return the output that :meth:`peek` returned."""
         return self._outputs.popleft()
 
-    # Invariant: Merging is bounded: small batches only, 64 at most, up to batch.size; an object of a pending batch
-    #   takes 0.8 KB.
-    # Test: tests/copying/test_shapes.py::test_small_batches_are_merged
     def _take_run(self, unix_ms: int) -> list[SourceBatch]:
         """Remove the batches to re-encode together from the backlog; empty if the first one is passed on as bytes."""
         first = self._backlog[0]

@@ -153,9 +153,6 @@ class WayRules:
             return ""
         return f"records are older than {_duration(self._max_age_ms)}"
 
-    # Invariant: A flow that demands sequences never falls back silently: a batch that must not go by sequence stops its
-    #   partition.
-    # Test: tests/relay/batches/test_exactly_once_way.py::test_forced_sequences_refuse_an_old_record_by_name
     def _refusal(self, output: OutputBatch, objection: str) -> str:
         newest, limit = "", ""
         if output.batch is not None:
@@ -168,10 +165,6 @@ class WayRules:
         )
 
 
-# Invariant: The way changes to transactions at once, and back after a minute without a need: each change ends an
-#   attempt.
-# Test: tests/relay/batches/
-#   test_exactly_once_way.py::test_an_old_batch_changes_the_way_at_once_and_it_returns_after_a_minute
 class WayChoice:
     """The way of one partition. It changes to transactions at once, and back when none was needed for 60 s."""
 

@@ -60,6 +60,8 @@ class SeenBatch(NamedTuple):
 # Invariant: Only plain batches of the copy's producer ids in front of the fence's marker and those of committed
 #   transactions are what the copy has appended: the log says it, nothing else.
 # Test: tests/relay/batches/test_own_appends.py::test_own_batches_are_those_of_the_copy_that_its_readers_read
+# Test: tests/relay/partition/search/
+#   test_position_search.py::test_transaction_that_has_stored_the_progress_is_in_front_of_it_wherever_its_data_is
 class OwnAppends:
     """Takes the batches of the log from ``start`` on, and keeps offsets and counts of them only.
 
@@ -127,9 +129,6 @@ class OwnAppends:
         """Whether the copy has appended ``batch``."""
         return batch.producer_id in self._producer_ids
 
-    # Invariant: The transaction that has stored the progress is in front of it, wherever its data are in the log.
-    # Test: tests/relay/partition/search/
-    #   test_position_search.py::test_transaction_that_has_stored_the_progress_is_in_front_of_it_wherever_its_data_is
     def _end_transaction(self, marker: Batch) -> None:
         """Count the batches of the transaction that ends, or not.
 

@@ -129,8 +129,6 @@ class ReencodeResult:
     """The number of dropped records by :class:`Reason`, or :data:`DROPPED_BY_TRANSFORM`."""
 
 
-# Invariant: What takes less time than to wake the encoder's thread is encoded at once by the task's loop.
-# Test: tests/relay/task/test_workers.py::test_two_small_batches_are_merged_without_another_thread
 def is_brief(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> bool:
     """Whether :func:`reencode` takes less time (0.1 ms) than to wake another thread for it.
 
@@ -163,9 +161,6 @@ def reencode(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> ReencodeResult:
             return result
 
 
-# Invariant: A run of small batches is one step of the encoder: their records pass from the codec's decoder to its
-#   encoder without objects of our own.
-# Test: tests/relay/batches/test_encoder.py::test_small_sources_share_a_step
 def reencode_steps(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Steps:
     """Do what :func:`reencode` does step by step, for an encoder that switches between jobs.
 
@@ -312,8 +307,6 @@ def record_change(spec: ReencodeSpec) -> RecordChange | None:
     return change
 
 
-# Invariant: A record that the target refuses follows the policy that the flow names, and is never dropped silently.
-# Test: tests/copying/test_policies.py::test_refused_timestamps_follow_the_policy
 def _clamp_or_raise(rule: TimestampRule, record: Record, offset: int) -> Record:
     if rule.policy == "clamp":
         return record._replace(timestamp_ms=max(rule.earliest_ms, min(rule.latest_ms, record.timestamp_ms)))

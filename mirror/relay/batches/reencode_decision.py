@@ -43,9 +43,6 @@ def skip_reason(batch: AnyBatch, *, aborted: bool, is_foreign: IsForeign | None 
     return SkipReason.NOT_LOCAL if is_foreign is not None and is_foreign(batch) else None
 
 
-# Invariant: Whether a batch's bytes are passed on is decided for each batch by its own attributes: a topic's timestamp
-#   type may have changed.
-# Test: tests/copying/test_logs.py::test_topic_whose_timestamp_type_changed_is_decided_per_batch
 def deep_reason(
     batch: AnyBatch, *, start: int, end: int, target_log_append_time: bool, rewrites: bool
 ) -> Reason | None:

@@ -17,9 +17,10 @@ _INVALID_RECORD: Final = 87
 """Kafka's ``Errors.INVALID_RECORD``."""
 
 
-# Invariant: A refused batch is remedied by the next attempt, or stops that one just in front of it, so that the batches
-#   before it are committed.
+# Invariant: A refused record follows the policy that the flow names, and is never dropped silently: the next attempt
+#   remedies its batch or stops in front of it, so that the batches before it are committed.
 # Test: tests/relay/partition/test_refusals.py::test_batches_before_a_refused_one_are_copied
+# Test: tests/copying/test_policies.py::test_refused_timestamps_follow_the_policy
 def handle_refusal(
     error: BaseException,
     output: OutputBatch,

@@ -129,8 +129,6 @@ def write_records(topic: FlowTopic, items: Collection[KeyValue], timeout_ms: int
         raise error
 
 
-# Invariant: A flow stops if its source's registry is not the one that it has read before.
-# Test: tests/copying/test_local_origin.py::test_another_registry_than_before_stops_a_flow
 def open_origin(
     flow: str,
     source_options: Mapping[str, object],

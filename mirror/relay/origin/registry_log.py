@@ -46,8 +46,9 @@ def read_end(admin: Admin, topic: FlowTopic, timeout_ms: int) -> ReadEnd:
 
 
 # Invariant: A flow stops if its source's registry has lost records that it has read, by the leader epochs of what it
-#   knew.
+#   knew, or is not the one that it has read.
 # Test: tests/relay/origin/test_registry_on_fakes.py::test_a_registry_that_has_lost_what_was_read_stops_the_flow
+# Test: tests/copying/test_local_origin.py::test_another_registry_than_before_stops_a_flow
 def check_kept(admin: Admin, topic: FlowTopic, known: ReadEnd, position: int, timeout_ms: int) -> ReadEnd:
     """Check that the registry ``topic`` has all records up to ``known``, and up to ``position``, to which it was read.
 

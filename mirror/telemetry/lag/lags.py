@@ -195,9 +195,6 @@ class LagTracker:
         }
 
 
-# Invariant: Caught up is at most 5 s late, or what arrived since the last sample: a copy that follows always has some
-#   records to copy.
-# Test: tests/telemetry/test_lags.py::test_rare_samples_raise_the_limit_of_caught_up
 class _LagEstimator:
     """Derives the lag of one partition after the other from the same samples."""
 
@@ -270,9 +267,6 @@ def _drain(records: int, copied: float | None, produced: float | None) -> float 
     return records / (copied - produced) if copied > produced else math.inf
 
 
-# Invariant: Time to loss is the room before records expire uncopied, not the time to drain, which is infinite for each
-#   copy that merely keeps pace.
-# Test: tests/telemetry/test_lags.py::test_copy_that_keeps_pace_loses_nothing_and_never_drains
 def _loss(
     records: int,
     age_s: float | None,

@@ -28,8 +28,6 @@ class MetricPoint:
     value: float | Histogram
 
 
-# Invariant: The points of a metric are bounded, and its sums stay correct.
-# Test: tests/telemetry/test_metrics.py::test_points_are_bounded_and_sums_stay_correct
 class MetricStore:
     """Counters only grow; gauges keep the value that was set last. Not thread-safe: callers hold ``lock``."""
 

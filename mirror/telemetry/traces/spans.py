@@ -168,8 +168,6 @@ def task_span(facts: TaskFacts, results: Iterable[RangeResult]) -> Span:
     )
 
 
-# Invariant: An idle partition of a stream has no span, a failed one always has.
-# Test: tests/telemetry/test_export.py::test_idle_partition_has_no_span_and_failed_one_has
 def is_idle(result: RangeResult) -> bool:
     """Return whether nothing happened to the partition. Of a stream's thousands, idle ones have no span."""
     quiet = result.outcome is Outcome.COMPLETE and not (result.records or result.expiries or result.skipped)
