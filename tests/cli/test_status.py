@@ -295,21 +295,24 @@ def test_a_flow_that_cannot_be_read_hides_no_other_and_is_retried(site: StatusHa
     site.a.add_topic("orders", [10])
     site.config.write_text(configuration() + UNREACHABLE_FLOW)
     site.looks = 2
-    line = "no broker of gone:1 could be reached; is the address right?"
+
+    gone = fakes.Cluster("gone:1", site.folder)
 
     def appears(_: int) -> None:
-        fakes.Cluster("gone:1", site.folder).make().add_topic("clicks", [5])
+        gone.make().add_topic("clicks", [5])
 
     site.meanwhile = appears
     first, second = (json.loads(each) for each in site.status("--watch", "--json").stdout.splitlines())
-    assert ([each["flow"] for each in first["flows"]], first["errors"]) == (["f"], {"g": line})
+    assert ([each["flow"] for each in first["flows"]], list(first["errors"])) == (["f"], ["g"])
+    assert "gone:1: connection refused" in first["errors"]["g"]
     assert ([each["flow"] for each in second["flows"]], second["errors"]) == (["f", "g"], {})
-    (site.folder / "gone-1.json").unlink()
+    gone.stop()
     site.looks, site.pauses = 1, []
     shown = site.status("--watch").stdout
-    assert f"flow g: {line}; retrying" in shown
+    assert "flow g: describing topics did not succeed" in shown
     once = site.status()
-    assert (once.exit_code, once.stderr) == (1, f"mirror: cluster gone: {line}\n")
+    assert once.exit_code == 1
+    assert once.stderr.startswith("mirror: cluster gone does not answer: ")
     assert "flow f: a to b; 10 behind, 1 not begun" in once.stdout, "and the other flow is shown"
 
 
@@ -331,27 +334,28 @@ def test_of_one_cluster_that_answers_all_is_shown_that_it_knows(site: StatusHarn
     site.b.add_topic("a.orders", [40]).add_topic("others", [7])
     site.commit(40)
     give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=T0 - 4_000))
-    away = {name: site.folder / f"{name}-1.json" for name in "ab"}
     at = f"{datetime.fromtimestamp(T0 / 1000).astimezone():%H:%M:%S}"
     for name, head, row in (
         ("a", f"progress as of {at}; lag unknown: cluster a does not answer; run r1 on h1, seen 4 s ago", "40 unknown"),
         ("b", f"ends of a as of {at}; progress, lag and run unknown: cluster b does not answer", "unknown 100"),
     ):
-        away[name].rename(away[name].with_suffix(".away"))
+        cluster = fakes.Cluster(f"{name}:1", site.folder)
+        cluster.stop()
         found, document = site.status(), json.loads(site.status("--json").stdout)
-        away[name].with_suffix(".away").rename(away[name])
+        cluster.start()
         text = " ".join(found.stdout.replace("│", " ").split())
         assert f"flow f: a to b; {head}" in text
         assert f"unknown orders 0 {row} unknown" in text
-        line = f"no broker of {name}:1 could be reached; is the address right?"
-        assert (found.exit_code, found.stderr) == (1, f"mirror: cluster {name}: {line}\n")
         (flow,) = document["flows"]
-        assert (flow["away"], flow["lag"], document["errors"]) == ({name: line}, None, {})
+        line = flow["away"][name]
+        assert "connection refused" in line
+        assert (found.exit_code, found.stderr) == (1, f"mirror: {line}\n")
+        assert (list(flow["away"]), flow["lag"], document["errors"]) == ([name], None, {})
 
 
 def test_of_no_cluster_that_answers_there_is_an_error(site: StatusHarness) -> None:
-    for name in "ab":
-        (site.folder / f"{name}-1.json").unlink()
+    site.a.stop()
+    site.b.stop()
     found = site.status("--json")
     assert (found.exit_code, json.loads(found.stdout)["flows"]) == (1, [])
     assert json.loads(found.stdout)["errors"].keys() == {"f"}
@@ -361,10 +365,10 @@ def test_watch_keeps_the_last_status_while_a_cluster_is_away(site: StatusHarness
     site.a.add_topic("orders", [100])
     site.commit(40)
     site.looks = 2
-    site.meanwhile = lambda _: (site.folder / "a-1.json").unlink()
+    site.meanwhile = lambda _: site.a.stop()
     at = f"{datetime.fromtimestamp(T0 / 1000).astimezone():%H:%M:%S}"
     shown = site.status("--watch").stdout
-    assert "flow f: no broker of a:1 could be reached; is the address right?; retrying" in shown
+    assert "connection refused; retrying" in shown
     assert f"as of {at}: flow f: a to b; 60 behind" in shown
 
 
@@ -419,10 +423,11 @@ def test_in_a_terminal_each_reading_replaces_the_screen(site: StatusHarness, mon
 
 
 def test_names_are_not_read_as_markup(site: StatusHarness) -> None:
-    site.a.add_topic("orders[red]", [10])
+    site.a.add_topic("orders", [10])
+    give(RunControl(run="r1", host="[red]h", since_ms=1, seen_ms=T0))
     site.looks = 1
-    assert "orders[red]" in site.status().stdout
-    assert "orders[red]" in site.status("--watch").stdout
+    assert "run r1 on [red]h" in site.status().stdout
+    assert "run r1 on [red]h" in site.status("--watch").stdout
 
 
 @pytest.mark.parametrize("arguments", [(), ("--watch",)], ids=["once", "watch"])

@@ -145,7 +145,10 @@ def describe_log_dirs(cluster: FakeCluster, call: ServerCall) -> DescribeLogDirs
     if code:
         return DescribeLogDirsResponse((), code)
     topics = tuple(
-        LogDirTopic(name, tuple(LogDirPartition(p, len(log.data), 0, False) for p, log in enumerate(topic.partitions)))
+        LogDirTopic(
+            name,
+            tuple(LogDirPartition(p, log.size, 0, False) for p, log in enumerate(topic.partitions)),
+        )
         for name, topic in cluster.topics.items()
     )
     used = sum(part.partition_size for topic in topics for part in topic.partitions)

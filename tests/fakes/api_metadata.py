@@ -80,7 +80,7 @@ def _partition(cluster: FakeCluster, topic: FakeTopic, partition: int) -> Metada
     log = topic.partitions[partition]
     alive = log.leader in cluster.brokers and cluster.brokers[log.leader].up
     leader = log.leader if alive else -1
-    replicas = tuple(cluster.brokers)
+    replicas = tuple(cluster.brokers)[: topic.replicas]
     code = 0 if alive else errors.LEADER_NOT_AVAILABLE
     return MetadataPartition(code, partition, leader, log.leader_epoch, replicas, replicas)
 

@@ -74,11 +74,11 @@ def create_topics(cluster: FakeCluster, call: ServerCall) -> CreateTopicsRespons
 def _create(cluster: FakeCluster, call: ServerCall, topic: CreatableTopic, validate_only: bool) -> CreatedTopic:
     code = call.action.code(topic.name)
     if code:
-        return CreatedTopic(topic.name, code, "as the test wants it")
+        return CreatedTopic(topic.name, code, call.action.message(topic.name))
     if topic.name in cluster.topics:
         return CreatedTopic(topic.name, errors.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
-    if topic.replication_factor < 0 and call.version < _DEFAULTS_FROM:
-        return CreatedTopic(topic.name, errors.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
+    if message := _wrong_replicas(cluster, call, topic.replication_factor):
+        return CreatedTopic(topic.name, errors.INVALID_REPLICATION_FACTOR, message)
     rivals = sorted(name for name in cluster.topics if name.replace(".", "_") == topic.name.replace(".", "_"))
     if rivals:
         message = f"Topic '{topic.name}' collides with existing topic: {', '.join(rivals)}"
@@ -87,7 +87,15 @@ def _create(cluster: FakeCluster, call: ServerCall, topic: CreatableTopic, valid
         return CreatedTopic(topic.name, 0)
     configs = {config.name: config.value or "" for config in topic.configs}
     made = cluster.add_topic(topic.name, max(1, topic.num_partitions), **configs)
+    made.replicas = None if topic.replication_factor < 0 else topic.replication_factor
     return CreatedTopic(topic.name, 0, None, made.topic_id)
+
+
+def _wrong_replicas(cluster: FakeCluster, call: ServerCall, replicas: int) -> str | None:
+    if replicas < 0 and call.version < _DEFAULTS_FROM:
+        return "Replication factor must be larger than 0."
+    brokers = len(cluster.brokers)
+    return f"Unable to replicate the partition {replicas} time(s): {brokers} brokers" if replicas > brokers else None
 
 
 def create_partitions(cluster: FakeCluster, call: ServerCall) -> CreatePartitionsResponse:
@@ -103,7 +111,7 @@ def _grow(cluster: FakeCluster, call: ServerCall, asked: CreatePartitionsTopic) 
     elif asked.count <= len(topic.partitions):
         code = code or errors.INVALID_PARTITIONS
     if code or topic is None:
-        return CreatePartitionsResult(asked.name, code, "refused")
+        return CreatePartitionsResult(asked.name, code, call.action.message(asked.name))
     request: CreatePartitionsRequest = call.body
     if not request.validate_only:
         cluster.grow(topic, asked.count)
@@ -119,7 +127,7 @@ def _describe(cluster: FakeCluster, call: ServerCall, resource: ConfigResource) 
     kind, name = resource.resource_type, resource.resource_name
     code = call.action.code(name) or _missing(cluster, call, kind, name)
     if code:
-        return DescribeConfigsResult(code, "refused", kind, name, ())
+        return DescribeConfigsResult(code, call.action.message(name), kind, name, ())
     result: dict[str, DescribedConfig] = {}
     for source, configs in _layers(cluster, kind, name):
         for key, value in configs.items():
@@ -162,7 +170,7 @@ def _alter(cluster: FakeCluster, call: ServerCall, asked: AlterConfigsResource, 
     kind, name = asked.resource_type, asked.resource_name
     code = call.action.code(name) or _missing(cluster, call, kind, name)
     if code:
-        return AlterConfigsResult(code, "refused", kind, name)
+        return AlterConfigsResult(code, call.action.message(name), kind, name)
     known = {**_DEFAULTS, **dict.fromkeys(_SETTABLE, "")} if kind == _TOPIC else _BROKER_DEFAULTS
     configs = cluster.topics[name].configs if kind == _TOPIC else cluster.admin.broker_configs.setdefault(name, {})
     changed = dict(configs)

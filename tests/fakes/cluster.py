@@ -95,6 +95,8 @@ class FakeTopic:
     topic_id: uuid.UUID
     partitions: list[PartitionLog]
     configs: dict[str, str] = field(default_factory=dict)
+    replicas: int | None = None
+    """How many each partition has; None: one on each broker."""
 
 
 @dataclass(slots=True)

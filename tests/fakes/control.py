@@ -44,6 +44,7 @@ class Action:
 
     ``errors`` answers partitions (or topics, groups, coordinator keys) with codes, without doing anything for them;
     with ``handled`` it is done all the same, and only the answer is wrong.
+    ``messages`` are the texts that go with these errors, where an API has any.
     ``rewrite`` changes the answer's body, ``mangle`` its frame (with its size).
     """
 
@@ -54,6 +55,7 @@ class Action:
     close: Literal["", "before", "after"] = ""
     half: Literal["", "silent", "close"] = ""
     errors: Mapping[TopicPartition | str, int] = field(default_factory=dict)
+    messages: Mapping[str, str] = field(default_factory=dict)
     handled: bool = False
     rewrite: Callable[[Any], Message] | None = None
     mangle: Callable[[bytes], bytes] | None = None
@@ -64,6 +66,10 @@ class Action:
     def code(self, key: TopicPartition | str) -> int:
         """The code to answer ``key`` with, 0 for none."""
         return self.errors.get(key, 0)
+
+    def message(self, key: str) -> str:
+        """The text that goes with the error of ``key``."""
+        return self.messages.get(key, "refused")
 
 
 Rule = Callable[[ServerCall], Action | None]

@@ -79,8 +79,15 @@ class PartitionLog:
     """The offset before which the in-sync followers have everything; None: they have all of it at once."""
     epoch_start: int = 0
     """The log's end when ``leader_epoch`` began."""
+    unread_bytes: int = 0
+    """What it takes besides ``data``: of records that no test reads."""
     ended: list[tuple[int, int]] = field(default_factory=list)
     """(First offset, marker's offset) of the transactions that have ended."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.data) + self.unread_bytes
 
     @property
     def high_watermark(self) -> int:

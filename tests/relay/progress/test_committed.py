@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from mirror.cluster.calls.group_offset_calls import CommitGroupOffsets, GroupOffsets
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.relay.model.way import Way
@@ -27,7 +26,7 @@ from mirror.relay.progress.committed import (
     to_offset,
 )
 from mirror.relay.progress.target_log import TargetMark
-from tests.fakes.client import FakeClient
+from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
 
 _GOLDEN = {
@@ -38,29 +37,6 @@ _GOLDEN = {
     ("a", "überwachung", 7): "mirror.a.8",
 }
 """Recorded once: a change of the mapping would lose the progress of every existing flow."""
-
-
-class FakeAdmin:
-    """The two calls that progress needs, through the real client loop to the fake cluster."""
-
-    def __init__(self, cluster: FakeCluster) -> None:
-        self._client = FakeClient(cluster)
-
-    def group_offsets(
-        self,
-        group: str,
-        tps: Collection[TopicPartition],
-        *,
-        require_stable: bool = True,
-        timeout_ms: int | None = None,
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        timer = self._client.timer(timeout_ms or 60_000)
-        return self._client.call(GroupOffsets(group, tps, *timer, require_stable=require_stable))
-
-    def commit_group_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, timeout_ms: int | None = None
-    ) -> None:
-        self._client.call(CommitGroupOffsets(group, offsets, *self._client.timer(timeout_ms or 60_000)))
 
 
 def _progress(offset: int, epoch: int | None = 3) -> Progress:

@@ -59,6 +59,8 @@ class Job:
 
     def __init__(self, folder: Path) -> None:
         self.cluster = Cluster("b:1", folder).make()
+        for topic in ("x", "y", "z", "new", "other", "old"):
+            self.cluster.add_topic(f"a.{topic}", [0])
         self.target = cast("client.Admin", Admin({"bootstrap.servers": "b:1"}))
         self.run = claimed_run(RUN, self.target)
         self.control = self.run.client

@@ -18,7 +18,7 @@ import pytest
 from mirror.spark.ledger.ledger import Ledger
 from tests.e2e.site import DOING, errors_in
 from tests.polling import eventually
-from tests.spark.fakes import FOLDER, Cluster
+from tests.spark.stand_in.files import FOLDER, Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

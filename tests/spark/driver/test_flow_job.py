@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mirror.spark.ledger.ledger import Ledger
-from tests.spark.fakes import FOLDER, Cluster
 from tests.spark.flow_harness import configuration
+from tests.spark.stand_in.files import FOLDER, Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

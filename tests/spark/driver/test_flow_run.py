@@ -304,7 +304,7 @@ def test_what_keeps_a_run_from_its_start_is_its_error(tmp_path: Path, monkeypatc
     run.ended()
     assert "none of the" in str(run.error)
     run = Run(tmp_path, monkeypatch)
-    run.b.path.unlink()
+    run.b.stop()
     run.ended()
     assert run.error is not None
     assert is_away(run.error)

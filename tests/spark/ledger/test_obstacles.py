@@ -110,12 +110,12 @@ def test_each_topic_with_an_obstacle_fails_and_the_others_are_planned(pair: Plan
     for key, words in {
         (LONG, 1): "would have 251 characters",
         ("x.c", 0): "collides on cluster b with topic a.x_c",
-        ("hidden", 0): "cluster a does not show: hidden is hidden",
+        ("hidden", 0): "cluster a does not show: describing the configuration",
         (
             "refused",
             0,
-        ): "target topic a.refused cannot be created: creating topic 'a.refused': POLICY_VIOLATION: at most 0"
-        " partitions; correct the cause, or create the topic yourself with 1 partitions",
+        ): "target topic a.refused cannot be created: creating topic 'a.refused': POLICY_VIOLATION (error 44): "
+        "at most 0 partitions; correct the cause, or create the topic yourself with 1 partitions",
     }.items():
         assert words in str(errors_of[key])
     assert {name for name in pair.b.state()["topics"] if name.startswith("a.")} == {"a.orders", "a.clicks", "a.x_c"}
@@ -129,7 +129,9 @@ def test_partitions_that_cannot_be_added_fail_and_existing_ones_are_copied(pair:
     plan = planned(pair, prepared(pair))
     assert copied(plan) == {("orders", 0), ("clicks", 0), ("clicks", 1)}
     assert failed(plan).keys() == {("orders", 1), ("orders", 2)}
-    assert "has 1 partitions and cannot be extended to 3: no more; correct the cause" in str(failed(plan)["orders", 2])
+    assert "has 1 partitions and cannot be extended to 3: adding partitions to 'a.orders': POLICY_VIOLATION" in str(
+        failed(plan)["orders", 2]
+    )
 
 
 def test_partitions_that_another_run_added_meanwhile_are_copied(

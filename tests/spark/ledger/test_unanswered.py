@@ -135,7 +135,7 @@ def test_an_unreachable_target_is_awaited_no_longer_than_the_timeout(
 def test_an_error_of_the_target_is_part_of_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     monkeypatch.setattr(reached, "Admin", fakes.Admin)
-    assert "no broker of b:1" in str(read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE]).error)
+    assert "b:1: connection refused" in str(read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE]).error)
 
 
 def test_an_unexpected_error_of_the_target_is_part_of_the_result(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,7 +230,7 @@ def test_own_topics_are_created_without_the_configurations_that_a_policy_refuses
     pair.b.set_moods({"refused_configs": json.dumps({"segment.bytes": "too small"})})
     lines = pair.prepare(flow())
     own = {name: topic["configs"] for name, topic in pair.b.state()["topics"].items() if name.startswith("mirror-")}
-    violation = "POLICY_VIOLATION: too small"
+    violation = "POLICY_VIOLATION (error 44): too small"
     assert own
     assert all(configs == {"cleanup.policy": "compact"} for configs in own.values())
     assert sorted(lines) == sorted(
@@ -276,8 +276,8 @@ def test_own_topics_that_a_policy_refuses_altogether_are_warnings(pair: PlannerH
 @pytest.mark.parametrize(
     ("setting", "harmful", "harmless", "beside"),
     [
-        (TRANSACTION_REPLICAS, "3", "1", ", and 1 broker runs"),
-        (OFFSETS_REPLICAS, "3", "1", ", and 1 broker runs"),
+        (TRANSACTION_REPLICAS, "4", "3", ", and 3 brokers run"),
+        (OFFSETS_REPLICAS, "4", "3", ", and 3 brokers run"),
         (OFFSET_METADATA, "100", "4096", ""),
         (CONNECTIONS, "10", "2147483647", ""),
         (TRANSACTION_TIME, "60000", "900000", ""),
@@ -296,7 +296,7 @@ def test_settings_of_brokers_that_a_flow_cannot_work_with_are_warnings(
 def test_an_internal_topic_that_is_there_needs_no_more_replicas(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [1])
     pair.b.add_topic("__transaction_state", [1])
-    pair.b.set_moods({"broker_settings": json.dumps({TRANSACTION_REPLICAS.key: "3"})})
+    pair.b.set_moods({"broker_settings": json.dumps({TRANSACTION_REPLICAS.key: "4"})})
     assert pair.prepare(flow()) == []
 
 
@@ -436,7 +436,7 @@ def test_sizes_are_read_only_if_there_is_something_to_copy(
 ) -> None:
     pair.a.add_topic("orders", [0])
     pair.prepare(flow())
-    monkeypatch.delattr(Admin, "describe_log_dirs")
+    monkeypatch.setattr(Admin, "describe_log_dirs", lambda *_, **__: pytest.fail("read"))
     assert pair.plan(flow()).ranges == []
 
 

@@ -249,8 +249,8 @@ def test_topics_that_cannot_be_copied_are_forecast_and_nothing_is_created(pair: 
         (
             "refused",
             0,
-        ): "target topic a.refused cannot be created: creating topic 'a.refused': POLICY_VIOLATION: too many",
-        ("grown", 1): "target topic a.grown has 1 partitions and cannot be extended to 2: too many partitions",
+        ): "target topic a.refused cannot be created: creating topic 'a.refused': POLICY_VIOLATION (error 44)",
+        ("grown", 1): "target topic a.grown has 1 partitions and cannot be extended to 2: adding partitions",
     }.items():
         assert forecasts[key].action is Action.FAIL
         assert words in str(forecasts[key].error)

@@ -11,7 +11,7 @@ import pytest
 
 from mirror.client import ClusterDescription
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
-from mirror.errors import ConnectionFailed, MirrorError
+from mirror.errors import ConnectionFailed, FlowError, MirrorError
 from mirror.spark import concurrent_calls, flow_admins
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver import stream_job, stream_site
@@ -175,7 +175,8 @@ def test_only_the_clusters_that_matter_are_described(folder: Path) -> None:
     findings = check_flows(config, config.select("f"))
     assert findings.errors == {}
     (line,) = findings.warnings["f"]
-    assert line.startswith("it could not be checked whether flow g also copies into topic a.orders: no broker of c:1")
+    unchecked = "it could not be checked whether flow g also copies into topic a.orders"
+    assert line.startswith(f"{unchecked}: cluster c does not answer")
     fakes.Cluster("c:1", folder).make().add_topic("a.orders", [1])
     with pytest.raises(FlowsRefused, match=r"flows f and g both copy into topic a\.orders"):
         check_flows(config, config.select("f"))
@@ -280,7 +281,7 @@ def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error(folder: Path)
     fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
     config = config_of(flow())
     preparation = FlowPreparation(config, flow(), cast("Any", None), check_flows(config, config.select()))
-    with pytest.raises(ConnectionFailed, match="no broker of b:1"):
+    with pytest.raises(FlowError, match="cluster b does not answer"):
         preparation.open_watch()
 
 

@@ -7,6 +7,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tests.spark.fakes import install
+from tests.spark.stand_in.files import install
 
 install()

@@ -93,13 +93,14 @@ def test_a_leader_that_does_not_answer_hides_no_other_partition(site: StatusHarn
     site.a.add_topic("orders", [100, 5]).set_moods({"silent": '["orders/0"]'})
     with site.watch() as watch:
         lost, other = watch.read().partitions
-    assert lost.trouble == LastError("orders-0: no answer", T0)
+    assert lost.trouble is not None
+    assert "listing offsets of orders-0: LEADER_NOT_AVAILABLE" in lost.trouble.line
     assert (lost.lag.state, other.end) == (LagState.NO_LEADER, 5)
 
 
 def test_the_reading_fails_if_no_leader_answers(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100, 5]).set_moods({"silent": '["orders/0", "orders/1"]'})
-    with site.watch() as watch, pytest.raises(KafkaTimeout, match="orders-0: no answer"):
+    with site.watch() as watch, pytest.raises(KafkaTimeout, match="listing offsets of orders-0: LEADER_NOT_AVAILABLE"):
         watch.read()
 
 
@@ -107,10 +108,10 @@ def test_the_reading_after_a_failed_one_reconnects(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100])
     with site.watch() as watch:
         watch.read()
-        hidden = site.a.path.rename(site.a.path.with_suffix(".away"))
-        with pytest.raises(ConnectionFailed):
+        site.a.stop()
+        with pytest.raises(KafkaTimeout):
             watch.read()
-        hidden.rename(site.a.path)
+        site.a.start()
         site.later(2)
         assert only_partition(watch).end == 100
     assert len(site.options) == 4

@@ -93,14 +93,13 @@ def test_mirror_stop_holds_a_flow_until_it_is_resumed(site: Site) -> None:
 
 
 def test_a_held_flow_can_be_resumed_although_its_end_was_not_written_or_its_record_is_gone(
-    site: Site, tmp_path: Path
+    site: Site,
 ) -> None:
     site.control.claim("run1")
     site.client().stop()
-    file = tmp_path / "b-1.json"
-    file.rename(tmp_path / "away")
+    site.target.stop()
     site.control.hold()
-    (tmp_path / "away").rename(file)
+    site.target.start()
     eventually(lambda: site.found().ended, what="the end")
     with site.target.change() as state:
         state["groups"].clear()
