@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -67,16 +67,10 @@ def unregistered_writers(flows: Flows, identity: Mapping[str, str]) -> Iterator[
             yield flow, reader
 
 
-def flows_on_cycles(flows: Collection[FlowConfig]) -> set[str]:
-    """Return the names of the flows to whose source other flows lead back, by the names of clusters alone."""
-    graph = _Graph(flows, {cluster: cluster for flow in flows for cluster in (flow.source, flow.target)})
-    return {flow.name for flow in flows if graph.cycle_of(flow) is not None}
-
-
 class _Graph:
     """The graph of clusters, whose edges are ``flows``."""
 
-    def __init__(self, flows: Iterable[FlowConfig], identity: Mapping[str, str]) -> None:
+    def __init__(self, flows: Flows, identity: Mapping[str, str]) -> None:
         self._identity = identity
         self._targets: dict[str, set[str]] = defaultdict(set)
         for flow in flows:

@@ -8,10 +8,10 @@ from mirror.config.value_checks import text_of
 from mirror.relay.model.policy import CopyPolicy
 
 if TYPE_CHECKING:
-    from mirror.config.models import FlowConfig
+    from mirror.config.flow_settings import FlowSettings
 
 
-def copy_policy(flow: FlowConfig, tasks: int = 1) -> CopyPolicy:
+def copy_policy(flow: FlowSettings, tasks: int = 1) -> CopyPolicy:
     """Return the policy of one of ``tasks`` (at least 1) that share the flow's ``max-bytes-per-second``."""
     limit = flow.max_bytes_per_second
     return CopyPolicy(

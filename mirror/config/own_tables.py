@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from mirror.config.patterns import Pattern, matches
 from mirror.wire.integers import INT32_MAX
+
+Plain: TypeAlias = str | int | bool | list[str]
+"""The value of one of Kafka's dotted keys that is no secret."""
 
 FLOW_NAME: Final = "<name>"
 """The key by which a flow gets its table's name; no key inside a table can be spelled like it."""

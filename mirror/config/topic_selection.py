@@ -1,6 +1,6 @@
 """Decides which of its source's topics a flow copies, and says why another one is left out. Pure.
 
-The functions with a flow in front are methods of :class:`FlowConfig`.
+They are methods of :class:`FlowConfig`.
 """
 
 from __future__ import annotations
@@ -9,39 +9,40 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.config.patterns import matches
 from mirror.config.reserved_topics import why_reserved
+from mirror.config.topic_names import carries_heartbeats, target_topic
 from mirror.mirrormaker.names import DefaultPolicy
 
 if TYPE_CHECKING:
-    from mirror.config.models import FlowConfig
+    from mirror.config.flow_settings import FlowSettings
 
 _NAMES: Final = DefaultPolicy()
 
 
-def includes(flow: FlowConfig, topic: str) -> bool:
+def includes(flow: FlowSettings, topic: str) -> bool:
     """Return whether the source's ``topic`` is copied."""
     return selects(flow, topic) or carries_heartbeats(flow, topic)
 
 
-def selects(flow: FlowConfig, topic: str) -> bool:
+def selects(flow: FlowSettings, topic: str) -> bool:
     """Return whether the source's ``topic`` is wanted and not left out."""
     return wants(flow, topic) and left_out(flow, topic) is None
 
 
-def wants(flow: FlowConfig, topic: str) -> bool:
+def wants(flow: FlowSettings, topic: str) -> bool:
     """Return whether a pattern matches the whole name of the source's ``topic``, and no exclusion does."""
     return matches(flow.topics, topic) and not matches(flow.topics_exclude, topic)
 
 
-def left_out(flow: FlowConfig, topic: str) -> str | None:
+def left_out(flow: FlowSettings, topic: str) -> str | None:
     """Return why the source's ``topic`` is never copied, wanted or not; None if it may be."""
     if flow.naming == "prefix" and _NAMES.has_passed(topic, flow.target):
         return f"by its name it came from {flow.target}"
-    if reserved := why_reserved(topic) or why_reserved(flow.target_topic(topic)):
+    if reserved := why_reserved(topic) or why_reserved(target_topic(flow, topic)):
         return reserved
     return "it has checkpoints" if _NAMES.is_checkpoints(topic) else None
 
 
-def why_not_copied(flow: FlowConfig, topic: str) -> str | None:
+def why_not_copied(flow: FlowSettings, topic: str) -> str | None:
     """Return the rule by which a ``topic`` is not copied though a pattern of ``topics`` matches it, or None.
 
     It is None, too, for topics of brokers, of flows and of checkpoints that ``topics-exclude`` has.
@@ -57,11 +58,6 @@ def why_not_copied(flow: FlowConfig, topic: str) -> str | None:
     return None if is_internal else reason or f"topics-exclude has {pattern!r}{default}"
 
 
-def carries_heartbeats(flow: FlowConfig, topic: str) -> bool:
-    """Return whether the source's ``topic`` is copied because it has heartbeats, whatever ``topics`` says."""
-    return flow.mirrormaker.heartbeats and _NAMES.carries_heartbeats(topic, flow.target)
-
-
-def carries_only_heartbeats(flow: FlowConfig, topic: str) -> bool:
+def carries_only_heartbeats(flow: FlowSettings, topic: str) -> bool:
     """Return whether the source's ``topic`` is copied for its heartbeats alone, and not selected."""
     return carries_heartbeats(flow, topic) and not selects(flow, topic)

@@ -36,7 +36,7 @@ RECOVERED_WITHIN_S: Final = 400.0
 (scheduled.rebalance.max.delay.ms)."""
 AFTERWARDS_S: Final = 10.0
 _CURRENT_MS: Final = 1_000.0
-_EPOCH_MS: Final[int] = FlowConfig.model_fields["period_ms"].default
+_PERIOD_MS: Final[int] = FlowConfig.model_fields["period_ms"].default
 
 Arrival = tuple[float, int, float]
 """(monotonic seconds, partition, the record's age in ms)."""
@@ -73,7 +73,7 @@ def kill(root: int) -> None:
 def measure(name: str, rate: int) -> dict[str, float | None]:
     with fed(rate, PARTITIONS) as site:
         source, target = site.source.bootstrap_servers, site.target.bootstrap_servers
-        load = Load(source, target, site.folder, PARTITIONS, _EPOCH_MS)
+        load = Load(source, target, site.folder, PARTITIONS, _PERIOD_MS)
         with STREAMS[name](load) as copier:
             site.await_first(name)
             time.sleep(WARM_S)

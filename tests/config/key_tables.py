@@ -14,21 +14,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from mirror.config.models import FlowConfig
+from mirror.config.flow_settings import FlowSettings
 from mirror.config.own_tables import FLOW_NAME, OwnTable
 from mirror.config.schema import CLUSTER_KEYS
 from tests.generated_blocks import table, with_block
 
 DOCUMENT: Final = Path(__file__).parents[2] / "config" / "README.md"
-_TABLES: Final = {"producer", "consumer", *FlowConfig.sections()}
+_TABLES: Final = {"producer", "consumer", *FlowSettings.sections()}
 """The keys of a flow that are tables of their own."""
 
 
 def with_tables(text: str) -> str:
     """Return the document's ``text`` with the present tables."""
     text = with_block(text, "keys of clusters", _table("clusters.NAME", _of_clusters()))
-    text = with_block(text, "keys of flows", _table("flows.NAME", _of(FlowConfig)))
-    for name, model in FlowConfig.sections().items():
+    text = with_block(text, "keys of flows", _table("flows.NAME", _of(FlowSettings)))
+    for name, model in FlowSettings.sections().items():
         text = with_block(text, f"keys of {name}", _table(f"flows.NAME.{name}", _of(model)))
     return text
 
@@ -44,7 +44,7 @@ def _of(model: type[OwnTable]) -> Iterator[tuple[str, str, str]]:
         if field.validation_alias == FLOW_NAME:
             continue
         default = field.get_default(call_default_factory=True)
-        is_table = model is FlowConfig and field.alias in _TABLES
+        is_table = model is FlowSettings and field.alias in _TABLES
         shown = "required" if field.is_required() else "" if is_table else _shown(default)
         yield f"`{field.alias}`", shown, meanings[name]
 

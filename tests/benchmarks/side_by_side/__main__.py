@@ -56,7 +56,7 @@ _OF_GROUPS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-exactly-once"
 _MINUTES: Final = frozenset(OTHERS) - {IDLE}
 _QUIET_PARTITIONS: Final = 10_000
 _QUIET_ROUNDS: Final = 2
-_EPOCH_MS: Final[int] = FlowConfig.model_fields["period_ms"].default
+_PERIOD_MS: Final[int] = FlowConfig.model_fields["period_ms"].default
 """The default: one epoch ends while latency is measured."""
 _RATE: Final = 1_000
 _WARM_RECORDS: Final = 1_000_000
@@ -292,7 +292,7 @@ class Bench:
 
 
 def _latency(seconds: float, name: str) -> dict[str, Any]:
-    found = bench_latency.measure(name, _RATE, seconds, _EPOCH_MS)
+    found = bench_latency.measure(name, _RATE, seconds, _PERIOD_MS)
     return {key: round(value, 1) for key, value in found.items()}
 
 
