@@ -105,7 +105,8 @@ class FollowedTopic:
         self._id, records = found[tp.topic].topic_id, list[Record]()
         self._waits = self._waits and not again and at >= end
         try:
-            for fetched in read_long_log(self._consumer, tp, at, end, clock, stall_ms):
+            # Reading ends with nothing assigned.
+            for fetched in read_long_log(self._consumer, tp, at, end, clock, stall_ms) if at < end else ():
                 records += fetched.records()
                 at = fetched.next_offset
         except KafkaError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -11,8 +10,10 @@ from mirror.errors import KafkaTimeout
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.runtime.clock import SystemClock
+from mirror.timing import Clock
 from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
+from tests.fakes.clock import FakeClock
 from tests.fakes.control import Action, ServerCall
 from tests.relay.fake_pair import FakePair
 
@@ -31,8 +32,8 @@ def followed(pair: FakePair) -> Iterator[FollowedTopic]:
     made.close()
 
 
-def news(followed: FollowedTopic) -> tuple[bool, list[bytes | None]]:
-    found = followed.news(SystemClock(), 10_000)
+def news(followed: FollowedTopic, clock: Clock | None = None) -> tuple[bool, list[bytes | None]]:
+    found = followed.news(clock or SystemClock(), 10_000)
     assert found.error is None
     return found.again, [record.value for record in found.records]
 
@@ -103,6 +104,19 @@ def test_what_is_new_is_waited_for_with_one_request(pair: FakePair, waiting: Fol
     assert asked == {Api.FETCH}
 
 
+def test_it_is_waited_on_after_the_topic_was_checked(pair: FakePair, waiting: FollowedTopic) -> None:
+    pair.target.add_topic(TOPIC)
+    clock = FakeClock()
+    assert news(waiting, clock) == (True, [])
+    for value in (b"1", b"2"):
+        assert news(waiting, clock) == (False, [])
+        clock.advance(10_000)
+        assert news(waiting, clock) == (False, []), "the topic is checked"
+        assert news(waiting, clock) == (False, [])
+        pair.target.log(TOPIC).append_values(value)
+        assert news(waiting, clock) == (False, [value])
+
+
 def test_a_topic_that_is_waited_at_is_noticed_when_it_was_made_again(pair: FakePair, waiting: FollowedTopic) -> None:
     for value in (b"old", b"new"):
         pair.target.add_topic(TOPIC)
@@ -118,12 +132,10 @@ def test_a_wait_ends_when_it_is_woken(pair: FakePair) -> None:
     pair.target.add_topic(TOPIC)
     made = FollowedTopic(FlowTopic({"bootstrap.servers": pair.target.bootstrap}, TOPIC), wait_ms=29_000)
     assert news(made) == (True, [])
-    found = list[tuple[bool, list[bytes | None]]]()
-    waits = threading.Thread(target=lambda: found.append(news(made)), daemon=True)
-    waits.start()
     made.wake()
-    waits.join(20)
-    assert found == [(False, [])]
+    began_ms = pair.target.clock.now()
+    assert news(made) == (False, [])
+    assert pair.target.clock.now() - began_ms < 10_000
     made.close()
 
 
