@@ -182,3 +182,30 @@ def test_partition_is_unassigned_when_its_copy_stops_before_it_was_sought() -> N
     steered.steering.stop_reading(steered.run.copy)
     steered.turn()
     assert (steered.consumer.sought, steered.consumer.assigned) == ([4], set())
+
+
+class PausedCopy:
+    """Wants nothing more, and counts how often it is asked."""
+
+    source = SOURCE
+    held_bytes = 0
+    asked = 0
+
+    @property
+    def wants_more(self) -> bool:
+        self.asked += 1
+        return False
+
+
+@pytest.mark.parametrize(("held", "asked"), [(0, 2), (10**6, 11)], ids=["room", "short"])
+def test_paused_copies_are_asked_each_second_and_while_the_budget_is_short_each_100_ms(held: int, asked: int) -> None:
+    """None wants more before it is stepped, unless it was refused room; many are paused while they are acquired."""
+    budget, copy = SourceBudget(10**6), cast("Any", PausedCopy())
+    budget.add(held)
+    steering = FetchSteering(
+        cast("Any", Consumer()), budget, RateLimiter(0, 0), max_partition_bytes=10, stall_ms=5_000, now=0
+    )
+    steering.read_from(copy, 0, None, "")
+    for now in range(0, 1_001, 10):
+        steering.update(now, (), [copy])
+    assert copy.asked == asked
