@@ -12,9 +12,10 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from mirror.backoff import Backoff
@@ -36,6 +37,12 @@ _WRITE_MS: Final = 10_000
 """How long a write waits for the target."""
 _AT_ONCE: Final = 500
 """So many records are written together."""
+_REPEAT_S: Final = 5.0
+"""A task's last sign of life is repeated after so long, for up to :data:`_STUCK_S`.
+
+A task gives one every 3 s, but a turn of its loop in which thousands of partitions open may take longer.
+"""
+_STUCK_S: Final = 60.0
 _BACKOFF_MS: Final = (1_000, 15_000)
 """The driver takes a task for lost that reports nothing for a minute after an outage."""
 
@@ -71,11 +78,19 @@ class StatusWriter:
         self._closing = False
         self._thread: threading.Thread | None = None
         self._producer: Producer | None = None
+        self._alive: TaskState | None = None
+        """The last sign of life of a task that goes on."""
+        self._alive_s = self._repeated_s = 0.0
+        """When the task has given it, and when it was repeated."""
         self.error: KafkaError | None = None
         """Why the last write failed; None if it did not."""
 
     def send(self, report: TaskState | PartitionReport) -> None:
         """Have written what a task reports."""
+        if isinstance(report, TaskState):
+            with self._changed:
+                self._alive = None if report.stopping else report
+                self._alive_s = self._repeated_s = time.monotonic()
         self.put(key_of(report), report)
 
     def put(self, key: StatusKey, value: object | None) -> None:
@@ -92,7 +107,7 @@ class StatusWriter:
     def close(self, timeout_ms: int) -> KafkaError | None:
         """Write what waits, within ``timeout_ms``, and accept nothing more. Return why not all of it was written."""
         with self._changed:
-            self._closing = True
+            self._closing, self._alive = True, None
             self._changed.notify_all()
         if self._thread is None:
             return None
@@ -141,9 +156,21 @@ class StatusWriter:
         Those of tasks precede all others: the driver takes a task for lost that reports nothing for 15 s.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._pending or self._closing)
+            self._repeat_alive()
+            while not (self._pending or self._closing):
+                self._changed.wait(None if self._alive is None else _REPEAT_S)
+                self._repeat_alive()
             first = sorted(self._pending, key=lambda key: key.kind is not StatusKind.TASK)[:_AT_ONCE]
             return {key: self._pending.pop(key) for key in first}
+
+    def _repeat_alive(self) -> None:
+        """Have the task's last sign of life written again, if it is old and no newer one waits."""
+        now_s = time.monotonic()
+        if self._alive is None or now_s - self._repeated_s < _REPEAT_S or now_s - self._alive_s >= _STUCK_S:
+            return
+        again = replace(self._alive, seen_ms=self._alive.seen_ms + round((now_s - self._alive_s) * 1000))
+        self._repeated_s = now_s
+        self._pending.setdefault(key_of(again), again)
 
     def _write(self, records: Mapping[StatusKey, object | None]) -> Mapping[StatusKey, KafkaError]:
         """Write ``records``; return those that may not have been written, and why."""

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from mirror.relay.model.reports import TaskState
 
 LOST_AFTER_MS: Final = 15_000
-"""A task that has reported every 3 s, and reports nothing for so long beside others, is lost."""
+"""A task that has reported every 3 s, and reports nothing for so long beside others, is lost.
+
+If it reports again in the same attempt, it was only slow, as its host may be for hours: from then on it takes twice as
+long until a task is lost. To move its partitions is work for the tasks that are left, which must not seem lost by it.
+"""
+_LONGEST_MS: Final = 120_000
+"""By then Spark knows of a host that has vanished."""
 BEGINS_WITHIN_MS: Final = 60_000
 """So long a task may be silent before its first report, and if it was not lost when an outage began, after that.
 
@@ -36,11 +42,14 @@ class TaskWatch:
         """When each has reported last, or the job has begun, on a clock that stands still during outages."""
         self._steady: Final = set[int]()
         """Those that have reported since the job began, and since the last outage unless they were lost then."""
+        self._failed: Final = set[int]()
         self._reported_ms = now
         """When the last report of any task has arrived."""
         self._outages_ms = 0
         """How long outages have lasted, but for one that lasts."""
+        self._lost_after_ms = LOST_AFTER_MS
         self._last: Final = dict[int, tuple[int, int]]()
+        """The attempt and the time of each one's last report."""
 
     def see(self, states: Iterable[TaskState], now: int) -> None:
         """Take what tasks have reported of themselves. A report that is read again says nothing.
@@ -55,18 +64,31 @@ class TaskWatch:
                 self._steady.difference_update(self.live(now))
                 self._outages_ms += now - self._reported_ms - _OUTAGE_MS
             self._reported_ms = now
-            self._seen[state.task] = self._clock(now) - LOST_AFTER_MS * state.stopping.startswith(FAILED)
+            if self._was_slow(state, now):
+                for lost in self._seen.keys() - self.live(now):
+                    self._seen[lost] = self._clock(now) - _LONGEST_MS
+                self._lost_after_ms = min(_LONGEST_MS, 2 * self._lost_after_ms)
+            change = self._failed.add if state.stopping.startswith(FAILED) else self._failed.discard
+            change(state.task)
+            self._seen[state.task] = self._clock(now)
             self._last[state.task] = sign
             self._steady.add(state.task)
 
     def live(self, now: int) -> set[int]:
         """Return the tasks that are not lost: while no task reports, the answer stays the same."""
-        clock_ms = self._clock(now)
+        clock_ms, lost_ms = self._clock(now), self._lost_after_ms
+        begins_ms = max(BEGINS_WITHIN_MS, lost_ms)
         return {
             task
             for task, seen_ms in self._seen.items()
-            if clock_ms - seen_ms < (LOST_AFTER_MS if task in self._steady else BEGINS_WITHIN_MS)
+            if task not in self._failed and clock_ms - seen_ms < (lost_ms if task in self._steady else begins_ms)
         }
+
+    def _was_slow(self, state: TaskState, now: int) -> bool:
+        """Whether a task that seems lost lives: it has not failed, nor was it begun again."""
+        if state.task in self._failed or state.task in self.live(now):
+            return False
+        return state.attempt == self._last.get(state.task, (None, 0))[0]
 
     def _clock(self, now: int) -> int:
         """Return the time without that of outages."""

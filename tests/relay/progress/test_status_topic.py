@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.errors import KafkaTimeout
+from mirror.relay.model.reports import TaskState
 from mirror.relay.progress import flow_topic, status_topic, status_values
 from mirror.relay.progress.flow_topic import status_topic_of
 from mirror.relay.progress.status_topic import StatusFollower, StatusWriter, write_status
@@ -24,6 +26,7 @@ from tests.relay.progress.test_status_values import REPORT, TASK
 
 TOPIC = status_topic_of("f")
 RUN = RunState(run="r", since_ms=1, state="running")
+LIVES = replace(TASK, stopping="")
 
 
 @pytest.fixture
@@ -194,6 +197,37 @@ def test_what_changes_faster_than_the_target_takes_it_is_written_in_turn_and_tas
     held.release()
     pair.target.control.clear()
     assert writer.close(10_000) is None
+
+
+def with_news(seen: list[TaskState], follower: StatusFollower) -> list[TaskState]:
+    seen += follower.news().tasks
+    return seen
+
+
+def test_the_sign_of_life_of_a_task_whose_turn_takes_long_is_repeated(
+    pair: FakePair, follower: StatusFollower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_topic, "_REPEAT_S", 0.01)
+    writer, seen = StatusWriter(options(pair), "f"), list[TaskState]()
+    writer.send(LIVES)
+    eventually(lambda: len(with_news(seen, follower)) >= 3, what="three signs of life")
+    assert writer.close(5_000) is None
+    assert all(before.seen_ms < after.seen_ms for before, after in itertools.pairwise(seen))
+    assert {replace(one, seen_ms=0) for one in seen} == {replace(LIVES, seen_ms=0)}
+
+
+@pytest.mark.parametrize(("state", "stuck_s"), [(LIVES, 0.0), (TASK, 60.0)])
+def test_that_of_one_that_is_stuck_or_ends_is_not(
+    pair: FakePair, follower: StatusFollower, monkeypatch: pytest.MonkeyPatch, state: TaskState, stuck_s: float
+) -> None:
+    monkeypatch.setattr(status_topic, "_REPEAT_S", 0.0)
+    monkeypatch.setattr(status_topic, "_STUCK_S", stuck_s)
+    writer, found = StatusWriter(options(pair), "f"), list[TaskState]()
+    writer.send(state)
+    eventually(lambda: with_news(found, follower), what="the report")
+    writer.put(status_values.RUN, RUN)
+    assert writer.close(5_000) is None
+    assert [*found, *follower.news().tasks] == [state]
 
 
 def test_a_record_that_is_always_rejected_is_dropped_and_delays_no_other(

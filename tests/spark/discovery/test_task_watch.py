@@ -48,6 +48,41 @@ def test_a_task_that_stops_to_report_beside_another_one_is_lost() -> None:
     assert watch.live(end_ms) == {0, 1}
 
 
+def test_a_task_that_was_only_slow_doubles_the_time_until_one_is_lost() -> None:
+    """A machine without a free core would have the partitions of its tasks moved to and fro for ever."""
+    watch, now = watch_of(2), 30_000
+    for lost_ms in (15_000, 30_000, 60_000, 120_000, 120_000):
+        end_ms = now + lost_ms
+        while now < end_ms:
+            assert watch.live(now) == {0, 1}
+            watch.see([state(0, now)], now)
+            now += 1_000
+        assert watch.live(now) == {0}
+        watch.see([state(1, now)], now)
+        assert watch.live(now) == {0, 1}
+
+
+def test_a_task_that_is_lost_stays_so_when_another_one_was_only_slow() -> None:
+    watch, end_ms = watch_of(3), 30_000 + LOST_AFTER_MS
+    for now in range(30_000, end_ms + 1, 1_000):
+        watch.see([state(0, now)], now)
+    assert watch.live(end_ms) == {0}
+    for now in range(end_ms, end_ms + 200_000, 1_000):
+        watch.see([state(0, now), state(1, now)], now)
+        assert watch.live(now) == {0, 1}
+
+
+def test_a_task_that_was_begun_again_was_not_slow() -> None:
+    watch = watch_of(2)
+    for now in range(30_000, 60_000, 1_000):
+        watch.see([state(0, now)], now)
+    watch.see([state(1, 60_000, attempt=1)], 60_000)
+    for now in range(60_000, 60_000 + LOST_AFTER_MS, 1_000):
+        watch.see([state(0, now)], now)
+        assert watch.live(now) == {0, 1}
+    assert watch.live(60_000 + LOST_AFTER_MS) == {0}
+
+
 def test_a_task_that_fails_is_lost_until_it_reports_that_it_copies() -> None:
     """It may live for a few seconds each time, and not for long enough to be silent for 15 s."""
     watch = watch_of(2)
