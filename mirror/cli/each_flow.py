@@ -12,10 +12,12 @@ import typer
 from mirror.cli.console import print_error, print_notice, print_warning
 from mirror.cli.exit_status import ATTENTION, DONE, FAILED
 from mirror.errors import FlowError, MirrorError
+from mirror.spark.clusters import Clusters
 from mirror.spark.preflight.flow_checks import Findings, check_flows
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Sides
 
 T = TypeVar("T")
 
@@ -46,18 +48,22 @@ class Answers(Generic[T]):
 
 
 def ask_each(
-    config: MirrorConfig, flows: Sequence[FlowConfig], ask: Callable[[FlowConfig], T], *, debug: bool
+    config: MirrorConfig, flows: Sequence[FlowConfig], ask: Callable[[FlowConfig, Sides], T], *, debug: bool
 ) -> Answers[T]:
-    """Check all ``flows``, and ask for each one that is not refused. Raises FlowsRefused if all are."""
-    answers: Answers[T] = Answers(check_flows(config, flows, print_notice))
-    for flow in flows:
-        try:
-            if error := answers.findings.errors.get(flow.name):
-                raise error
-            answers.found[flow.name] = ask(flow)
-        except MirrorError as error:
-            answers.errors[flow.name] = str(error)
-            print_error(_with_flow_name(flow, error), debug=debug)
+    """Check all ``flows``, and ask for each one that is not refused; the clusters are observed once for all of this.
+
+    Raises FlowsRefused if all are refused.
+    """
+    with Clusters(config) as clusters:
+        answers: Answers[T] = Answers(check_flows(config, flows, clusters, print_notice))
+        for flow in flows:
+            try:
+                if error := answers.findings.errors.get(flow.name):
+                    raise error
+                answers.found[flow.name] = ask(flow, clusters.of(flow))
+            except MirrorError as error:
+                answers.errors[flow.name] = str(error)
+                print_error(_with_flow_name(flow, error), debug=debug)
     return answers
 
 

@@ -25,6 +25,7 @@ from mirror.spark.preflight.flow_alignment import rules_of
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.alignment.deletions.deletion_site import AdjustableClock
 from tests.relay.fake_pair import FLOW, FakePair
+from tests.spark.observed import sides_of
 
 _HOUR_MS = 60 * 60 * 1000
 
@@ -208,10 +209,10 @@ def test_a_topic_of_the_target_s_own_gets_no_partitions_and_no_records(target: T
     target.pair.source.add_topic("payroll", 3)
     for number in range(3):
         target.pair.source.log("payroll", number).append_values(b"FORGED")
-    targets = prepare_topics(target.flow(), target.source, target.target).targets
+    targets = prepare_topics(target.flow(), sides_of(target.source, target.target)).targets
     assert target.partitions("payroll") == 1
     assert "target topic payroll holds records" in targets.obstacles["payroll"].reason
-    plan = make_plan(PlanRequest(flow=target.flow(), now_ms=0, targets=targets), target.source, target.target)
+    plan = make_plan(PlanRequest(flow=target.flow(), now_ms=0, targets=targets), sides_of(target.source, target.target))
     assert [one for one in plan.ranges if one.topic == "payroll"] == []
     failed = [one for one in plan.results_without_task if one.topic == "payroll"]
     assert {(one.outcome.value, one.error) for one in failed} == {("failed", targets.obstacles["payroll"].reason)}
@@ -222,7 +223,7 @@ def test_an_empty_topic_of_others_is_copied_into_as_it_is_and_not_extended(targe
     for name, has in (("enough", 2), ("few", 1)):
         target.pair.target.add_topic(name, has)
         target.pair.source.add_topic(name, 2)
-    targets = prepare_topics(target.flow(), target.source, target.target).targets
+    targets = prepare_topics(target.flow(), sides_of(target.source, target.target)).targets
     assert (targets.copyable["enough"], targets.copyable["few"]) == (2, 0)
     assert target.partitions("few") == 1
     reason = targets.obstacles["few"].reason
@@ -235,7 +236,7 @@ def test_an_adopted_topic_with_records_needs_start_over_too(target: Target) -> N
     pair = target.pair
     pair.log().append_values(b"1")
     pair.write(b"1", b"2")
-    reason = prepare_topics(target.flow(), target.source, target.target).targets.obstacles["t"].reason
+    reason = prepare_topics(target.flow(), sides_of(target.source, target.target)).targets.obstacles["t"].reason
     assert "start-over = true is also needed, which copies all records again, behind those that it holds" in reason
     adopt({"bootstrap.servers": pair.target.bootstrap}, FLOW, target.target.describe_topics(["paris.t"]))
     target.more = "max-deletions = 1\n"
@@ -251,7 +252,7 @@ def test_a_topic_that_cannot_be_read_is_copied_into_once_it_can_be(target: Targe
     target.pair.target.move("paris.t", 0, leader + 1)
 
     def prepared() -> TargetTopics:
-        return prepare_topics(target.flow(), target.source, target.target).targets
+        return prepare_topics(target.flow(), sides_of(target.source, target.target)).targets
 
     assert prepared().copyable["t"] == 0
     reason = prepared().obstacles["t"].reason
@@ -270,10 +271,10 @@ def test_of_a_heartbeats_topic_with_many_partitions_the_first_is_copied(target: 
     target.pair.source.add_topic("heartbeats", 3)
     if exists:
         target.pair.target.add_topic("paris.heartbeats", 1)
-    targets = prepare_topics(target.flow(), target.source, target.target).targets
+    targets = prepare_topics(target.flow(), sides_of(target.source, target.target)).targets
     assert target.partitions("paris.heartbeats") == 1
     assert (targets.copyable["heartbeats"], targets.obstacles["heartbeats"].first_partition) == (1, 1)
-    plan = make_plan(PlanRequest(flow=target.flow(), now_ms=0, targets=targets), target.source, target.target)
+    plan = make_plan(PlanRequest(flow=target.flow(), now_ms=0, targets=targets), sides_of(target.source, target.target))
     failed = {one.partition for one in plan.results_without_task if one.topic == "heartbeats" and one.error}
     assert failed == {1, 2}
 
@@ -286,7 +287,7 @@ def test_topics_of_brokers_are_never_extended(target: Target) -> None:
         target.pair.target.add_topic(name, 5)
         target.pair.source.topics.pop(name, None)
         target.pair.source.add_topic(name, 6)
-    targets = prepare_topics(target.flow(), target.source, target.target).targets
+    targets = prepare_topics(target.flow(), sides_of(target.source, target.target)).targets
     assert targets.copyable.keys() & set(names) == set()
     assert {name: target.partitions(name) for name in names} == dict.fromkeys(names, 5)
     for name in names:
@@ -351,7 +352,7 @@ def test_limits_are_kept_and_the_rest_is_named(target: Target) -> None:
     del target.pair.target.topics["paris.t"], target.pair.source.topics["t"]
     for number in range(5):
         target.pair.source.add_topic(f"junk-{number}", 100)
-    targets = prepare_topics(target.flow(), target.source, target.target).targets
+    targets = prepare_topics(target.flow(), sides_of(target.source, target.target)).targets
     assert sum(name.startswith("paris.junk-") for name in target.pair.target.topics) == 2
     assert targets.obstacles.keys() == {"junk-2", "junk-3", "junk-4"}
     assert "max-new-topics = 3, max-partitions = 250" in targets.obstacles["junk-2"].reason

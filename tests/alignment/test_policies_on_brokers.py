@@ -18,6 +18,7 @@ from mirror.spark.preflight.target_topics import prepare_topics
 from tests import jvm
 from tests.alignment.test_on_brokers import Flow
 from tests.e2e.broker_side import Side
+from tests.spark.observed import sides_of
 from tests.spark.planning.test_range_planner import flow as flow_config
 from tests.topic_creation import await_topics, create_topics
 
@@ -71,9 +72,9 @@ def test_a_refused_topic_is_one_error_that_names_it_and_all_others_are_copied(
     for topic in (flow.topic, refused):
         Side(source_cluster.bootstrap_servers).fill(topic, [b"1", b"2"])
     config = flow_config(flow.name, topics=[f"{flow.topic}.*"])
-    targets = prepare_topics(config, flow.source, flow.target).targets
+    targets = prepare_topics(config, sides_of(flow.source, flow.target)).targets
     request = PlanRequest(flow=config, now_ms=0, targets=targets)
-    plan = make_plan(request, flow.source, flow.target)
+    plan = make_plan(request, sides_of(flow.source, flow.target))
     source, target = ({"bootstrap.servers": one.bootstrap_servers} for one in (source_cluster, strict))
     (result,) = copy_ranges(plan.ranges, source_options=source, target_options=target, policy=config.copy_policy())
     assert (result.topic, result.outcome, result.records) == (flow.topic, Outcome.COMPLETE, 2)

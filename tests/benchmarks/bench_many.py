@@ -42,6 +42,7 @@ from mirror.spark.status.status_reader import StatusReader
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.broker_time import BrokerTime, broker_time
 from tests.fakes.cluster import FakeCluster, GroupOffset
+from tests.spark.observed import sides_of
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.preflight.test_flow_checks import config_of
 
@@ -111,13 +112,13 @@ def measure(partitions: int, folder: Path, brokers: BrokerTime) -> dict[str, dic
     steps = Steps(brokers)
 
     def plan() -> None:
-        plans.append(make_plan(PlanRequest(flow=ONE, now_ms=NOW_MS, parallelism=8), source, target))
+        plans.append(make_plan(PlanRequest(flow=ONE, now_ms=NOW_MS, parallelism=8), sides_of(source, target)))
 
     def summarize() -> None:
         report.partitions, report.ended = join_results(plans[0], ledger.attempts()), datetime.now(UTC)
         Summary(folder, print).write([report])
 
-    steps.run("prepare the target topics", lambda: prepare_topics(ONE, source, target))
+    steps.run("prepare the target topics", lambda: prepare_topics(ONE, sides_of(source, target)))
     steps.run("plan the first run", plan)
     steps.run("write the plan", lambda: ledger.write_plan(plans[0]))
     steps.run(
@@ -133,8 +134,7 @@ def measure(partitions: int, folder: Path, brokers: BrokerTime) -> dict[str, dic
     assert len(plans[0].ranges) == partitions
     assert len([one for one in plans[1].ranges if one.end > one.start]) == len(logs[::NEW_EACH])
     status = StatusReader(config_of(ONE), ONE, unix_ms=lambda: NOW_MS)
-    status._clients = source, target
-    steps.run("read the status", status.read)
+    steps.run("read the status", lambda: status.read(sides_of(source, target)))
     sizes = {path.name: path.stat().st_size for path in [*ledger.path.iterdir(), *folder.glob("*.*")]}
     return steps.found | {f"size of {name}": {"mb": round(size / 1e6, 2)} for name, size in sorted(sizes.items())}
 

@@ -23,6 +23,7 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.config.load import load
 from mirror.rehearsal.values import Rehearsal
+from mirror.spark.clusters import open_sides
 from mirror.spark.rehearsing.rehearse import Request, rehearse
 from tests.fakes.broker_time import broker_time
 from tests.fakes.cluster import GroupOffset
@@ -75,9 +76,9 @@ def measure(pair: FakePair, folder: Path, *, memory: bool = False) -> Measured:
     if memory:
         tracemalloc.start()
     try:
-        with broker_time() as brokers:
+        with broker_time() as brokers, open_sides(config, flow) as sides:
             began_s, cpu_s = time.perf_counter(), time.process_time()
-            found = rehearse(Request(config=config, flow=flow))
+            found = rehearse(Request(config=config, flow=flow), sides)
             seconds, used_s = time.perf_counter() - began_s, time.process_time() - cpu_s
         return Measured(found, seconds, used_s - brokers.cpu_seconds, tracemalloc.get_traced_memory()[1])
     finally:

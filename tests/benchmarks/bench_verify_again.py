@@ -21,7 +21,7 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.config.load import load
 from mirror.relay.progress.committed import group_of
-from mirror.spark.flow_admins import open_admins
+from mirror.spark.clusters import open_sides
 from mirror.spark.verification.planning import VerifyRequest, make_plan
 from mirror.verify.proof import Link, Proof, parse_proof, proved_ranges
 from mirror.verify.results import PartitionResult, VerifyRange
@@ -92,8 +92,8 @@ def measure(file: Path, proof: Path | None) -> tuple[list[VerifyRange], float, f
     with broker_time() as brokers:
         began_s, cpu_s = time.perf_counter(), time.process_time()
         known = Proof() if proof is None else parse_proof(proof.read_text())
-        with open_admins(config, flow) as (source, target):
-            plan = make_plan(VerifyRequest(flow=flow, proof=known), source, target)
+        with open_sides(config, flow) as sides:
+            plan = make_plan(VerifyRequest(flow=flow, proof=known), sides)
         seconds, used_s = time.perf_counter() - began_s, time.process_time() - cpu_s
     return plan.ranges, seconds, used_s - brokers.cpu_seconds
 

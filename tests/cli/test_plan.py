@@ -12,11 +12,9 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.relay.progress import flow_topic
-from mirror.spark import flow_admins
 from mirror.spark.ledger.copy_rate import CopyRate
 from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.preflight import dry_run
-from mirror.spark.preflight import flow_checks as checks
 from tests.spark.flow_harness import UNREACHABLE_FLOW, FlowHarness, configuration, use_fakes
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ class PlanHarness(FlowHarness):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanHarness:
-    use_fakes(tmp_path, monkeypatch, checks, flow_admins, flow_topic)
+    use_fakes(tmp_path, monkeypatch, flow_topic)
     return PlanHarness(tmp_path, TOPICS)
 
 

@@ -25,6 +25,7 @@ from mirror.relay.progress.control import RunControl, control_partition
 from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.progress.status_values import StatusKind
+from mirror.spark import clusters
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.status_table import ERRORS_KEPT_MS, LastError
@@ -71,7 +72,7 @@ class StatusHarness(ReportedFlow):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
-    use_fakes(tmp_path, monkeypatch, status_reader)
+    use_fakes(tmp_path, monkeypatch)
     site = StatusHarness(tmp_path)
     site.use_topic(monkeypatch)
     monkeypatch.setattr(status_reader, "SystemClock", lambda: site)
@@ -383,7 +384,7 @@ def test_each_call_takes_half_of_the_timeout(
             options.append(given)
             super().__init__(given)
 
-    monkeypatch.setattr(status_reader, "Admin", Admin)
+    monkeypatch.setattr(clusters, "Admin", Admin)
     site.a.add_topic("orders", [1])
     assert site.status(*arguments).exit_code == 0
     assert {one.get("default.api.timeout.ms") for one in options} == {timeout}

@@ -18,6 +18,7 @@ from mirror.relay.origin.records import REGISTRY_TOPIC, LogKey, SourceRegistry, 
 from mirror.relay.origin.registry import write_records
 from mirror.relay.progress import stored_json as stored
 from mirror.sandbox.cluster import Cluster
+from mirror.spark.clusters import open_sides
 from mirror.spark.preflight.dry_run import Action, FlowForecast, forecast
 from tests.campaign.kills.attempt import AttemptOrder
 from tests.campaign.kills.attempt_process import AttemptProcess
@@ -151,4 +152,5 @@ def _forecast(pair: TwoClusters, topic: str, origin_from: str) -> FlowForecast:
     given = {"name": pair.flow, "source": "a", "target": "b", "topics": [topic], "naming": "identity"}
     flow = FlowConfig.model_validate({**given, "origin": "local", "origin_from": origin_from})
     config = MirrorConfig(clusters=clusters, flows={flow.name: flow})
-    return forecast(config, flow, wall_ms=now_ms())
+    with open_sides(config, flow) as sides:
+        return forecast(config, flow, sides, wall_ms=now_ms())

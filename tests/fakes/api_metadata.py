@@ -50,6 +50,8 @@ def metadata(cluster: FakeCluster, call: ServerCall) -> MetadataResponse:
     brokers = tuple(MetadataBroker(b.node, b.host, b.port) for b in cluster.brokers.values() if b.up)
     names = list(cluster.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
     topics = tuple(_topic(cluster, call, name) for name in names)
+    if request.topics is None:  # those are left out that the client may not describe
+        topics = tuple(one for one in topics if one.error_code != errors.TOPIC_AUTHORIZATION_FAILED)
     if request.include_topic_authorized_operations:
         for result in topics:
             if not result.error_code:

@@ -22,6 +22,7 @@ from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.conftest import NewCluster
 from tests.mirrormaker.kafkas_classes import KafkasClasses, kafkas_classes
+from tests.spark.observed import sides_of
 
 pytestmark = pytest.mark.brokers
 
@@ -203,10 +204,10 @@ def copy(name: str, source: str, from_: Cluster, target: str, to: Cluster, topic
         | {"mirrormaker": {"heartbeats": True}}
     )
     with Admin(options(from_)) as source_admin, Admin(options(to)) as target_admin:
-        prepare_topics(flow, source_admin, target_admin)
+        prepare_topics(flow, sides_of(source_admin, target_admin))
         with HeartbeatWriter(options(from_), source=source, target=target) as writer:
             writer.write()
-        plan = make_plan(PlanRequest(flow=flow, now_ms=0), source_admin, target_admin)
+        plan = make_plan(PlanRequest(flow=flow, now_ms=0), sides_of(source_admin, target_admin))
     assert HEARTBEATS in {range_.topic for range_ in plan.ranges}
     results = copy_ranges(
         plan.ranges, source_options=options(from_), target_options=options(to), policy=flow.copy_policy()

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
+from mirror import observation
 from mirror.client import Admin
 from mirror.relay.model.way import Way
 from mirror.sandbox.cluster import Cluster
-from mirror.spark.preflight.old_brokers import read_versions, why_no_target
+from mirror.spark.preflight.old_brokers import why_no_target
 from tests.campaign.kills.campaign import PROPERTIES, play
 from tests.conftest import NewCluster
 from tests.copying.pair import TwoClusters
@@ -69,8 +70,7 @@ def test_killed_and_doubled_attempts_leave_every_record_on_the_target_once(
 def test_an_older_target_is_refused_in_one_line(new_cluster: NewCluster, version: str) -> None:
     cluster = new_cluster(release=version)
     with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
-        brokers = admin.describe_cluster().brokers
-        why = why_no_target("berlin", read_versions(admin, brokers))
+        why = why_no_target("berlin", observation.Side("berlin", admin).versions)
     assert why == (
         f"berlin cannot be a target, which needs Apache Kafka 3.0 or newer: broker 1 at {cluster.bootstrap_servers}:"
         f" it speaks FindCoordinator up to version {_FIND_COORDINATOR[version]}, and 4 is needed"

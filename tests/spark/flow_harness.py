@@ -10,7 +10,7 @@ from mirror.cli.app import app
 from mirror.client import TopicPartition
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress, group_of, to_offset
-from mirror.spark import contact
+from mirror.spark import clusters
 from mirror.spark.driver import run_status
 from mirror.spark.ledger import status_table
 from mirror.spark.status import status_reader
@@ -51,7 +51,7 @@ configs = "create"
 def use_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
     """Have ``modules`` ask the clusters in ``folder``."""
     monkeypatch.setenv(fakes.FOLDER, str(folder))
-    for module in (contact, *modules):
+    for module in (clusters, *modules):
         monkeypatch.setattr(module, "Admin", fakes.Admin)
     for module in (status_reader, status_table, run_status):
         monkeypatch.setattr(module, "StatusFollower", fakes.SilentFollower)

@@ -13,6 +13,7 @@ from mirror.relay.progress import status_values
 from mirror.relay.progress.control import RunControl, control_partition
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.relay.progress.status_values import StatusKind
+from mirror.spark import clusters
 from mirror.spark.status import status_reader
 from mirror.spark.status.flow_status import PartitionStatus
 from mirror.spark.status.status_reader import StatusReader
@@ -121,7 +122,7 @@ def new_status_harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Statu
             site.asked += asked.values()
             return super().list_offsets(asked, isolation=isolation, partial=partial, timeout_ms=timeout_ms)
 
-    monkeypatch.setattr(status_reader, "Admin", Admin)
+    monkeypatch.setattr(clusters, "Admin", Admin)
     site.use_topic(monkeypatch)
     return site
 

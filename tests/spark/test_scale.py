@@ -22,6 +22,7 @@ from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_top
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.broker_time import BrokerTime, broker_time
 from tests.fakes.cluster import FakeCluster
+from tests.spark.observed import sides_of
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.preflight.test_flow_checks import config_of
 
@@ -79,9 +80,9 @@ def times(watch: Stopwatch, partitions: int, folder: Path) -> Times:
             log.data = bytearray(1000)
     source, target = FakeAdmin(a), FakeAdmin(b)
     plans: list[Plan] = []
-    prepare_s = watch.time(lambda: prepare_topics(ONE, source, target))
+    prepare_s = watch.time(lambda: prepare_topics(ONE, sides_of(source, target)))
     plan_s = watch.time(
-        lambda: plans.append(make_plan(PlanRequest(flow=ONE, now_ms=10**12, parallelism=8), source, target))
+        lambda: plans.append(make_plan(PlanRequest(flow=ONE, now_ms=10**12, parallelism=8), sides_of(source, target)))
     )
     (plan,) = plans
     assert len(plan.ranges) == partitions
@@ -114,8 +115,8 @@ def test_to_compare_10_000_topics_costs_the_metadata_of_both_sides(watch: Stopwa
     source, target = FakeAdmin(a), FakeAdmin(b)
 
     def prepare_again() -> None:
-        lacking, _ = compare(ONE, source, target, before)
-        found.append(prepare_new_topics(ONE, source, target, before, lacking).targets)
+        lacking, _ = compare(ONE, sides_of(source, target), before)
+        found.append(prepare_new_topics(ONE, sides_of(source, target), before, lacking).targets)
 
     seconds = watch.time(prepare_again)
     (again,) = found

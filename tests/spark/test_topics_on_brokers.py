@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mirror.client import Admin, NewTopic, TopicPartition
+from mirror.observation import Side
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.planning import broker_retention
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.polling import eventually
+from tests.spark.observed import sides_of
 from tests.spark.planning.test_range_planner import flow
 from tests.topic_creation import await_topics, create_topics
 
@@ -28,7 +30,7 @@ def test_a_flow_made_ready(source_cluster: Cluster, target_cluster: Cluster, uni
         Admin({"bootstrap.servers": target_cluster.bootstrap_servers}) as target,
     ):
         create_topics(source, [NewTopic(topic, 1, configs={"retention.ms": "1000000"})])
-        result = [line for line in prepare_topics(one, source, target).warnings if "one replica" not in line]
+        result = [line for line in prepare_topics(one, sides_of(source, target)).warnings if "one replica" not in line]
         assert result == [], "a target topic made from its source's configuration"
         own = [f"mirror-{kind}.{name}.internal" for kind in ("progress", "offsets")]
         configs = {"cleanup.policy": "compact", "segment.bytes": "16777216"}
@@ -39,9 +41,9 @@ def test_a_flow_made_ready(source_cluster: Cluster, target_cluster: Cluster, uni
         source_id = source.describe_cluster().cluster_id
         kept = Progress(offset=0, leader_epoch=None, source_cluster_id=source_id, topic_id="", time_ms=5 * DAY_MS)
         target.commit_group_offsets(group_of(name, tp), {tp: to_offset(kept)})
-        assert broker_retention.recommit_after_ms(target) == DAY_MS
-        assert make_plan(PlanRequest(flow=one, now_ms=6 * DAY_MS), source, target).ranges == []
-        assert len(make_plan(PlanRequest(flow=one, now_ms=6 * DAY_MS + 1), source, target).ranges) == 1
+        assert broker_retention.recommit_after_ms(Side("b", target)) == DAY_MS
+        assert make_plan(PlanRequest(flow=one, now_ms=6 * DAY_MS), sides_of(source, target)).ranges == []
+        assert len(make_plan(PlanRequest(flow=one, now_ms=6 * DAY_MS + 1), sides_of(source, target)).ranges) == 1
 
 
 def test_a_harmful_pair(source_cluster: Cluster, target_cluster: Cluster, unique: Callable[[str], str]) -> None:
@@ -61,7 +63,7 @@ def test_a_harmful_pair(source_cluster: Cluster, target_cluster: Cluster, unique
     ):
         create_topics(source, [NewTopic(topic, 1)])
         create_topics(target, [NewTopic(f"a.{topic}", 1, configs=harm)])
-        said = prepare_topics(one, source, target).warnings
+        said = prepare_topics(one, sides_of(source, target)).warnings
         for key in harm:
             assert len([line for line in said if f": {key} " in line]) == 1, (key, said)
 

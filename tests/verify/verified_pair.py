@@ -14,7 +14,7 @@ from mirror.config.positions import Position
 from mirror.relay.progress.committed import Beginning, Progress, group_of, to_offset
 from mirror.relay.progress.target_log import TargetMark
 from mirror.sandbox.cluster import Cluster
-from mirror.spark.flow_admins import open_admins
+from mirror.spark.clusters import open_sides
 from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
 from mirror.spark.verification.task import VerifyTask, verify_ranges
 from mirror.verify.proof import Proof
@@ -47,8 +47,8 @@ class VerifiedPair(TwoClusters):
         config = load(self._config)
         (flow,) = config.select(FLOW)
         request = VerifyRequest(flow=flow, position=position, proof=proof, checks=checks)
-        with open_admins(config, flow) as (source, target):
-            return make_plan(request, source, target)
+        with open_sides(config, flow) as sides:
+            return make_plan(request, sides)
 
     def verify(
         self, *, position: Position | None = None, proof: Proof | None = None, checks: bool = False

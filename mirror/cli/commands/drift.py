@@ -10,13 +10,14 @@ from mirror.cli.each_flow import ask_each
 from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir, Timeout
 from mirror.config.load import load
 from mirror.spark.driver.output.terminal import Terminal
-from mirror.spark.preflight import drift as sides
+from mirror.spark.preflight import drift as in_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Sides
     from mirror.spark.preflight.drift import FlowDrift
 
 
@@ -32,7 +33,7 @@ def drift(
 
     Exit status: 0 both sides are in step, 3 they differ, 1 they could not be compared, 2 wrong usage.
     """
-    _each(config, flow, secrets_dir, sides.read_drift, timeout=timeout, as_json=as_json, debug=debug)
+    _each(config, flow, secrets_dir, _read, timeout=timeout, as_json=as_json, debug=debug)
 
 
 def apply(
@@ -74,8 +75,8 @@ def apply(
         config,
         flow,
         secrets_dir,
-        lambda loaded, one: sides.apply(
-            loaded, one, adopt=adopt and not adopted, adopted=adopted, max_deletions=max_deletions
+        lambda loaded, one, sides: in_step.apply(
+            loaded, one, sides, adopt=adopt and not adopted, adopted=adopted, max_deletions=max_deletions
         ),
         timeout=timeout,
         as_json=as_json,
@@ -83,11 +84,15 @@ def apply(
     )
 
 
+def _read(config: MirrorConfig, flow: FlowConfig, sides: Sides) -> FlowDrift:
+    return in_step.compare(config, flow, sides).drift
+
+
 def _each(
     config: Path,
     flow: str | None,
     secrets_dir: Path | None,
-    compare: Callable[[MirrorConfig, FlowConfig], FlowDrift],
+    compare: Callable[[MirrorConfig, FlowConfig, Sides], FlowDrift],
     *,
     timeout: float | None,
     as_json: bool,
@@ -96,7 +101,7 @@ def _each(
     """Compare each flow, and print what differs. Raises typer.Exit with the exit status."""
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
-    answers = ask_each(loaded, flows, lambda one: compare(loaded, one), debug=debug)
+    answers = ask_each(loaded, flows, lambda one, sides: compare(loaded, one, sides), debug=debug)
     if as_json:
         answers.print_json(lambda one: one.to_json())
     else:

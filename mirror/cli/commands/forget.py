@@ -12,7 +12,7 @@ from mirror.cli.exit_status import DONE, FAILED
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.config.load import load
 from mirror.spark import forgetting
-from mirror.spark.contact import check_answers
+from mirror.spark.clusters import check_answers
 from mirror.spark.driver.output.terminal import Terminal
 
 

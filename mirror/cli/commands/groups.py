@@ -26,7 +26,7 @@ from mirror.errors import FlowError, KafkaError, printable
 from mirror.groups.sync import GroupSync
 from mirror.groups.way_back import WayBack
 from mirror.runtime.clock import SystemClock
-from mirror.spark.contact import check_answers
+from mirror.spark.clusters import check_answers
 from mirror.spark.driver import job_options
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, only_groups, partners_of, rules_of

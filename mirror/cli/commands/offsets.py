@@ -19,7 +19,7 @@ from mirror.config.load import load
 from mirror.errors import FlowError
 from mirror.relay.offsets.index import Place, Translation
 from mirror.relay.offsets.translator import OffsetTranslator
-from mirror.spark.contact import check_answers
+from mirror.spark.clusters import check_answers
 from mirror.spark.driver import job_options
 from mirror.spark.driver.output.terminal import Terminal
 

@@ -48,7 +48,7 @@ def plan(
     answers = ask_each(
         loaded,
         flows,
-        lambda one: forecast(loaded, one, wall_ms=SystemClock().unix_ms()),
+        lambda one, sides: forecast(loaded, one, sides, wall_ms=SystemClock().unix_ms()),
         debug=debug,
     )
     if as_json:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Sides
     from mirror.rehearsal.values import Rehearsal
 
 
@@ -89,7 +90,7 @@ def rehearse(
         raise typer.BadParameter(f"is no regular expression: {wrong}", param_hint="--waive") from None
     limits = Limits(max_records=max_records, max_seconds=max_seconds)
 
-    def ask(one: FlowConfig) -> Rehearsal:
+    def ask(one: FlowConfig, sides: Sides) -> Rehearsal:
         request = Request(
             config=loaded,
             flow=one,
@@ -97,7 +98,7 @@ def rehearse(
             groups=frozenset(group or ()),
             waivers=waivers,
         )
-        return rehearse_back(request) if reverse else rehearse_ahead(request)
+        return rehearse_back(request, sides) if reverse else rehearse_ahead(request, sides)
 
     answers = ask_each(loaded, flows, ask, debug=debug)
     found = list(answers.found.values())

@@ -17,7 +17,7 @@ from mirror.cli.options import AsJson, Config, Flow, SecretsDir, Timeout
 from mirror.client import Admin
 from mirror.config.load import load
 from mirror.errors import MirrorError, printable
-from mirror.spark.contact import contact
+from mirror.spark.clusters import contact
 from mirror.spark.run_control import RunControlClient
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import typer
 from mirror.cli.console import print_notice, print_warning
 from mirror.cli.exit_status import ATTENTION, DONE
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
-from mirror.client import Admin, TopicPartition
+from mirror.client import TopicPartition
 from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
 from mirror.errors import FlowError, printable
-from mirror.spark.contact import check_answers
+from mirror.spark.clusters import Clusters, check_answers
 from mirror.spark.driver import job_options
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics
@@ -25,8 +25,6 @@ from mirror.takeover.sides import OBSERVED_S, TakeoverRequest
 from mirror.takeover.taking_over import Takeover
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
     from mirror.takeover.handing_back import HandBackReport
     from mirror.takeover.report import TakeoverReport
@@ -129,7 +127,7 @@ def takeover(
             worker_group=worker_group,
             status_topic=status_topic,
         ),
-        targets=_partitions(copied, loaded.clusters[copied.source].client_options()),
+        targets=_partitions(copied, loaded),
         exactly_once=copied.exactly_once,
         dry_run=dry_run,
         while_it_writes=while_it_writes,
@@ -139,8 +137,9 @@ def takeover(
     )
 
     def prepare() -> None:
-        with Admin(loaded.clusters[copied.target].client_options()) as admin:
-            flow_topics.prepare([*flow_topics.on_target(copied), flow_topics.of_takeover(copied)], admin)
+        topics = [*flow_topics.on_target(copied), flow_topics.of_takeover(copied)]
+        with Clusters(loaded) as clusters:
+            flow_topics.prepare(topics, clusters.side(copied.target))
 
     report: TakeoverReport | HandBackReport
     if back:
@@ -165,10 +164,10 @@ def _cluster(loaded: MirrorConfig, name: str) -> ClusterConfig:
     return loaded.clusters[name]
 
 
-def _partitions(flow: FlowConfig, options: Mapping[str, object]) -> dict[TopicPartition, TopicPartition]:
+def _partitions(flow: FlowConfig, config: MirrorConfig) -> dict[TopicPartition, TopicPartition]:
     """Return the flow's source partitions, and their target partitions. Raises FlowError, KafkaError."""
-    with Admin(options) as admin:
-        topics = admin.list_topics()
+    with Clusters(config) as clusters:
+        topics = clusters.side(flow.source).topics
     return {
         TopicPartition(name, one.partition): TopicPartition(flow.target_topic(name), one.partition)
         for name in select_topics(flow, topics)

@@ -11,7 +11,7 @@ from mirror.cli.commands.run import Master, submit
 from mirror.cli.console import print_notice
 from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir
 from mirror.config.load import load
-from mirror.spark.contact import contact
+from mirror.spark.clusters import contact
 from mirror.spark.driver import verify_options
 from mirror.spark.driver.launch.submission import DEFAULT_MASTER
 from mirror.spark.driver.verify_options import DEFAULT_VERIFY_DIR, VerifyOptions, check_options

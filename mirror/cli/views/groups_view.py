@@ -14,7 +14,7 @@ from rich.text import Text
 from mirror.cli.views.amounts import duration
 from mirror.client import LATEST, Admin
 from mirror.errors import printable
-from mirror.spark.flow_admins import open_admins
+from mirror.spark.clusters import open_sides
 from mirror.spark.preflight.flow_groups import rules_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class LogEnds:
 
     def __init__(self, config: MirrorConfig, flow: FlowConfig) -> None:
         with ExitStack() as stack:
-            self._source, self._target = stack.enter_context(open_admins(config, flow))
+            self._sides = stack.enter_context(open_sides(config, flow))
             self._clients = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -55,11 +55,11 @@ class LogEnds:
 
     def of_source(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the last stable offsets of the partitions whose leaders answer. Raises KafkaError if none does."""
-        return _last_stable(self._source, tps)
+        return _last_stable(self._sides.source.admin, tps)
 
     def of_target(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The same on the target."""
-        return _last_stable(self._target, tps)
+        return _last_stable(self._sides.target.admin, tps)
 
 
 def _last_stable(admin: Admin, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -20,9 +20,9 @@ from mirror.spark.planning.source_offsets import SourceOffsets
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from mirror.client import Admin
     from mirror.config.models import FlowConfig
     from mirror.errors import KafkaError
+    from mirror.observation import Sides
     from mirror.spark.discovery.assigner import Assigner
     from mirror.spark.ledger.obstacles import TargetTopics
 
@@ -65,7 +65,7 @@ class JobAdditions:
         """``ranges`` lose their task: they are news if they come back."""
         self._reported.difference_update(TopicPartition(one.topic, one.partition) for one in ranges)
 
-    def assign(self, targets: TargetTopics, source: Admin, target: Admin) -> None:
+    def assign(self, targets: TargetTopics, sides: Sides) -> None:
         """Give to tasks what they lack of ``targets``, unless nothing was prepared since. Raises KafkaError."""
         if targets.version == self._assigned_version:
             return
@@ -73,7 +73,7 @@ class JobAdditions:
         wanted = {copies[each] for each in self._assigner.lacking(copies)}
         ranges, waiting = list[Range](), set[TopicPartition]()
         if wanted:
-            ranges, waiting = plan_additions(self._flow, wanted, self._is_initial, source, target)
+            ranges, waiting = plan_additions(self._flow, wanted, self._is_initial, sides)
         refused = self._assigner.take(ranges)
         if refused:
             self._report_refused(refused)
@@ -136,8 +136,7 @@ def plan_additions(
     flow: FlowConfig,
     wanted: Collection[TopicPartition],
     is_initial: Callable[[TopicPartition], bool],
-    source: Admin,
-    target: Admin,
+    sides: Sides,
 ) -> tuple[list[Range], set[TopicPartition]]:
     """Return the ranges to copy of the ``wanted`` source partitions, and those that may be copied later.
 
@@ -149,21 +148,22 @@ def plan_additions(
     numbers: dict[str, set[int]] = {}
     for tp in wanted:
         numbers.setdefault(tp.topic, set()).add(tp.partition)
-    found = source.describe_topics(numbers, partial=True)
+    source = sides.source
+    found = source.describe(numbers)
     topics = {
         name: replace(topic, partitions=tuple(each for each in topic.partitions if each.partition in numbers[name]))
         for name, topic in found.items()
     }
     try:
-        offsets = SourceOffsets(flow, topics, source, call_timeout_ms=_OFFSETS_TIMEOUT_MS)
+        offsets = SourceOffsets(flow, topics, source.admin, call_timeout_ms=_OFFSETS_TIMEOUT_MS)
     except KafkaTimeout:
         return [], set(wanted)
-    progress = ProgressStore(target, flow.name).read(offsets.target_partitions())
+    progress = ProgressStore(sides.target.admin, flow.name).read(offsets.target_partitions())
     try:
         partitions = offsets.partitions(is_initial)
     except KafkaTimeout:
         return [], set(wanted)
-    cluster_id = source.describe_cluster().cluster_id
+    cluster_id = source.cluster.cluster_id
     shown = {TopicPartition(name, each.partition) for name, topic in topics.items() for each in topic.partitions}
     ranges, waiting = list[Range](), set(wanted) - shown
     for partition in partitions:

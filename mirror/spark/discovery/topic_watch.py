@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
     from mirror.client import Admin, TopicDescription
     from mirror.config.models import FlowConfig
+    from mirror.observation import Sides
     from mirror.spark.ledger.obstacles import TargetTopics
 
-    Assign = Callable[[TargetTopics, Admin, Admin], None]
-    """Has copied what is prepared, with clients of the source and of the target. Raises KafkaError."""
+    Assign = Callable[[TargetTopics, Sides], None]
+    """Has copied what is prepared. Raises KafkaError."""
 
 
 _MOST_KNOWN: Final = 8
@@ -47,10 +48,10 @@ class TopicWatch:
         self._assign: Final = assign
         self._known: Final = deque[bytes](maxlen=_MOST_KNOWN)
 
-    def discover(self, source: Admin, target: Admin) -> None:
+    def discover(self, sides: Sides) -> None:
         """Find what is new once, and have it copied. Raises MirrorError."""
-        self._find(source)
-        self._assign(self.targets, source, target)
+        self._find(sides.source.admin)
+        self._assign(self.targets, sides)
 
     def _find(self, source: Admin) -> None:
         """Prepare what is new. A response in which nothing was new is not decoded when it comes again."""
@@ -62,13 +63,13 @@ class TopicWatch:
         if not unprepared(self._flow, topics, self.targets):
             self._known.append(listing.digest)
 
-    def compare(self, source: Admin, target: Admin) -> None:
+    def compare(self, sides: Sides) -> None:
         """Prepare what all topics lack on the target, drop what is gone, and have it copied. Raises MirrorError."""
-        lacking, gone = compare(self._flow, source, target, self.targets)
+        lacking, gone = compare(self._flow, sides, self.targets)
         self.targets = self._prepare(lacking, gone)
         if gone:
             self._known.clear()  # one that has come back meanwhile is new
-        self._assign(self.targets, source, target)
+        self._assign(self.targets, sides)
 
 
 def unprepared(
@@ -84,20 +85,18 @@ def unprepared(
     }
 
 
-def compare(
-    flow: FlowConfig, source: Admin, target: Admin, before: TargetTopics
-) -> tuple[dict[str, TopicDescription], frozenset[str]]:
+def compare(flow: FlowConfig, sides: Sides, before: TargetTopics) -> tuple[dict[str, TopicDescription], frozenset[str]]:
     """Compare all topics of ``flow`` with their target topics. Costs the metadata of both clusters.
 
     Return the source topics whose target topics are missing, have fewer partitions, or had an obstacle; and the topics
     of the preparation ``before`` that the source does not have any more, or that the flow does not select. Raises
     FlowError if no topic matches, and KafkaError if a cluster does not answer.
     """
-    topics = source.list_topics()
+    topics = sides.source.topics
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
     unnameable = too_long(flow, wanted)
     copies = {name: flow.target_topic(name) for name in wanted if name not in unnameable}
-    found = target.describe_topics(copies.values(), partial=True)
+    found = sides.target.describe(copies.values())
     for error in found.failed.values():
         if not isinstance(error, BrokerError):
             raise error

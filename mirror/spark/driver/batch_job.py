@@ -16,6 +16,7 @@ import pyspark
 
 from mirror.config.exposed import readable_secrets, unencrypted_credentials
 from mirror.config.load import load
+from mirror.spark.clusters import Clusters
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
 from mirror.spark.driver.launch.spark_versions import version_warning
@@ -189,7 +190,8 @@ def check(config: MirrorConfig, flows: Sequence[FlowConfig], summary: Summary, c
     names = dict.fromkeys(name for flow in flows for name in (flow.source, flow.target))
     consoles.progress(f"checking the clusters {', '.join(names)}")
     try:
-        findings = check_flows(config, flows, consoles.progress)
+        with Clusters(config) as clusters:
+            findings = check_flows(config, flows, clusters, consoles.progress)
     except FlowsRefused as refused:
         now = datetime.now(UTC)
         errors = {name: "; ".join(lines) for name, lines in refused.problems.items()}

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
-    from mirror.client import Admin, TopicPartition
+    from mirror.client import TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Sides
     from mirror.relay.model.ranges import Range
     from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
     from mirror.relay.progress.status_topic import StatusNews
@@ -76,8 +77,7 @@ class JobParts:
     flow: FlowConfig
     options: FlowOptions
     ledger: Ledger
-    source: Admin
-    target: Admin
+    sides: Sides
     run: ClaimedRun
     planner: FlowPlanner
     results: FlowResults
@@ -92,7 +92,7 @@ class JobParts:
 
         ``copied`` are the ranges that have a task, which reports what becomes of them.
         """
-        plan = self.planner.plan(self.source, self.target, self.targets(), number)
+        plan = self.planner.plan(self.sides.again(), self.targets(), number)
         owned = {(one.topic, one.partition) for one in copied}
         without_task = [one for one in plan.results_without_task if (one.topic, one.partition) not in owned]
         plan = replace(plan, results_without_task=without_task)
@@ -107,7 +107,7 @@ class JobParts:
         of_job = TaskSpec(
             run=self.run.run,
             job=plan.epoch,
-            renew_ms=0 if first_period is None else recommit_after_ms(self.target),
+            renew_ms=0 if first_period is None else recommit_after_ms(self.sides.target),
             generation=self.run.generation,
             refresh_ms=flow.refresh_ms,
             period_ms=FOREVER_MS if first_period is None else flow.period_ms,
@@ -144,7 +144,7 @@ class FollowedJob:
             _JOB,
             rows,
             parts.run,
-            parts.target,
+            parts.sides.target.admin,
             self._clock,
             settle_within_ms=self._settle_within_ms,
             warn=parts.lines.warn,
@@ -160,7 +160,7 @@ class FollowedJob:
         self._failures = FailureLines(parts.run.run)
         with contextlib.suppress(KafkaError):  # they only cost a little time
             self._assigner.delete_outdated()
-        self._renew_ms = recommit_after_ms(parts.target)
+        self._renew_ms = recommit_after_ms(parts.sides.target)
         self._job_results = JobResults(
             parts.results,
             parts.ledger,
@@ -172,9 +172,9 @@ class FollowedJob:
         )
         self._job = parts.job(self._plan, self._job_results.first_period)
 
-    def assign(self, targets: TargetTopics, source: Admin, target: Admin) -> None:
+    def assign(self, targets: TargetTopics, sides: Sides) -> None:
         """Give to the tasks what they lack of ``targets``. Raises KafkaError."""
-        self._additions.assign(targets, source, target)
+        self._additions.assign(targets, sides)
 
     def begin_again(self, target_topics: Collection[str]) -> None:
         """Have copies into these topics begin again, which were created: a copy knows its log. Raises KafkaError.
@@ -331,7 +331,7 @@ class BoundedJob:
         """
         found: OpenTransactions = withheld
         with contextlib.suppress(MirrorError):
-            found = still_open(self._parts.source, withheld, SystemClock().unix_ms())
+            found = still_open(self._parts.sides.source.admin, withheld, SystemClock().unix_ms())
         noteworthy = {tp: one for tp, one in found.items() if one.is_noteworthy}
         for line in describe_oldest(noteworthy):
             self._parts.lines.warn_once(line)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from mirror.alignment.owned_topics import OwnedTopics
 from mirror.client import Admin
 from mirror.config.flow_rules import target_options
+from mirror.spark.clusters import open_sides
 from mirror.spark.driver.rounds.alignment_rounds import CreatedTopics
 from mirror.spark.driver.takeover_watch import open_watch
-from mirror.spark.flow_admins import open_admins
 from mirror.spark.preflight.allowance import Allowance
 from mirror.spark.preflight.flow_alignment import creation_recorder
 from mirror.spark.preflight.flow_registries import begin_registries
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Sides
     from mirror.spark.driver.output.flow_lines import FlowLines
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.preflight.flow_checks import Findings
@@ -75,9 +76,9 @@ class FlowPreparation:
         """
         return self._prepare(before, topics, on_created)
 
-    def prepare_own(self, source: Admin, target: Admin) -> None:
+    def prepare_own(self, sides: Sides) -> None:
         """Prepare the topics that the flow has for itself. Raises KafkaError."""
-        for line in prepare_own_topics(self._flow, source, target):
+        for line in prepare_own_topics(self._flow, sides):
             self._lines.warn_once(line)
 
     def _prepare(
@@ -87,7 +88,7 @@ class FlowPreparation:
         on_created: Callable[[Collection[str]], None] = lambda _: None,
     ) -> TargetTopics:
         config, flow = self._config, self._flow
-        with open_admins(config, flow) as (source, target):
+        with open_sides(config, flow) as sides:
             self._owned.use(target_options(config, flow))
             means: Means = {
                 "recorder": creation_recorder(config, flow),
@@ -96,9 +97,9 @@ class FlowPreparation:
                 "allowance": self._allowance,
             }
             if before is None or topics is None:
-                prepared = prepare_topics(flow, source, target, **means)
+                prepared = prepare_topics(flow, sides, **means)
             else:
-                prepared = prepare_new_topics(flow, source, target, before, topics, **means)
+                prepared = prepare_new_topics(flow, sides, before, topics, **means)
         if before is None:
             begin_registries(config, flow)
         self.created.add(flow.name, prepared.created)

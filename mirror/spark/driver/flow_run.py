@@ -18,10 +18,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import Admin
 from mirror.errors import FlowError, KafkaError, MirrorError, MirrorMakerResumed
 from mirror.relay.model.ranges import SEVERITY, Outcome
 from mirror.runtime.clock import SystemClock
+from mirror.spark.clusters import open_sides
 from mirror.spark.driver.copy_jobs import BoundedJob, FollowedJob, JobParts
 from mirror.spark.driver.flow_preparation import FlowPreparation
 from mirror.spark.driver.flow_results import FlowResults
@@ -32,7 +32,6 @@ from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.driver.rounds.outages import Outages
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.topic_upkeep import TopicUpkeep
-from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.status_table import StatusTable
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
 
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Sides
     from mirror.spark.driver.flow_job import FlowJob
     from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.attempts import CopiedTask
@@ -186,8 +186,8 @@ class FlowRun:
         if not self._follows:
             status.report_state("running")
             resources.callback(self._report_end, status)
-        source, target = resources.enter_context(open_admins(self._config, flow))
-        self._learn_addresses(source, target)
+        sides = resources.enter_context(open_sides(self._config, flow))
+        self._learn_addresses(sides)
         context = self._context()
         if self._asked.is_set():
             return self._ended()
@@ -200,8 +200,7 @@ class FlowRun:
             flow=flow,
             options=options,
             ledger=self.ledger,
-            source=source,
-            target=target,
+            sides=sides,
             run=claimed,
             planner=FlowPlanner(
                 self._config,
@@ -290,12 +289,11 @@ class FlowRun:
             without_any = Outcome.UNFINISHED if self.report.cut_short else Outcome.FAILED
             status.report_state("ended", max(outcomes, key=SEVERITY.index, default=without_any).value)
 
-    def _learn_addresses(self, *admins: Admin) -> None:
+    def _learn_addresses(self, sides: Sides) -> None:
         """Have a later outage name its cluster. That is for messages only: an error is no reason not to start."""
-        with contextlib.suppress(KafkaError):
-            for name, admin in zip((self._flow.source, self._flow.target), admins, strict=True):
-                brokers = admin.describe_cluster().brokers
-                self._outages.learn(name, [f"{broker.host}:{broker.port}" for broker in brokers])
+        with contextlib.suppress(KafkaError, FlowError):
+            for side in sides:
+                self._outages.learn(side.name, [f"{broker.host}:{broker.port}" for broker in side.cluster.brokers])
 
     def _open_monitors(self, resources: contextlib.ExitStack, job: FollowedJob | BoundedJob) -> None:
         """Begin what is done beside the copies."""

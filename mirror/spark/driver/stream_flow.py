@@ -15,7 +15,7 @@ from mirror.errors import ConfigError, FlowError, MirrorError, NotRetriable
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import StatusWriter
 from mirror.relay.progress.status_values import RunState
-from mirror.spark.contact import is_away
+from mirror.spark.clusters import is_away
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.ledger.results import FlowReport

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.config.load import load
 from mirror.errors import MirrorError
 from mirror.runtime.memory.malloc_tuning import collect_rarely
-from mirror.spark.contact import is_away
+from mirror.spark.clusters import is_away
 from mirror.spark.driver.batch_job import (
     interrupted_line,
     summarized,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 
 from mirror.errors import FlowError
+from mirror.spark.clusters import Clusters
 from mirror.spark.driver.report.folder_check import FolderCheck
 from mirror.spark.driver.session import reserves_slots, slots_of
 from mirror.spark.driver.stream_flow import NoFreeSlot, StreamFlow, StreamParts
@@ -204,7 +205,8 @@ def check_flow(config: MirrorConfig, flow: FlowConfig, consoles: Consoles) -> Fi
     """Check a flow that a stream is to copy, and say what it leaves out. Raises MirrorError if it cannot run."""
     if (reason := why_not_followed(flow)) is not None:
         raise FlowError(reason)
-    findings = check_flows(config, [flow], consoles.progress)
+    with Clusters(config) as clusters:
+        findings = check_flows(config, [flow], clusters, consoles.progress)
     if (error := findings.errors.get(flow.name)) is not None:
         raise error
     for line in left_out_lines(findings.left_out.get(flow.name, {})):

@@ -19,15 +19,15 @@ from mirror.backoff import Backoff
 from mirror.errors import MirrorError
 from mirror.relay.progress.control import POLL_INTERVAL_MS
 from mirror.runtime.clock import SystemClock, process_rng
+from mirror.spark.clusters import open_sides
 from mirror.spark.discovery.topic_watch import TopicWatch
-from mirror.spark.flow_admins import open_admins
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from mirror.client import Admin
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Sides
     from mirror.spark.discovery.topic_watch import Prepare
     from mirror.spark.driver.copy_jobs import FollowedJob
     from mirror.spark.driver.rounds.outages import Outages
@@ -55,8 +55,8 @@ class _Step:
 
     subject: str
     """What it does, for people."""
-    run: Callable[[Admin, Admin], int]
-    """Does it, with clients of the source and of the target; returns how long to pause. Raises MirrorError."""
+    run: Callable[[Sides], int]
+    """Does it by a new observation of both clusters; returns how long to pause. Raises MirrorError."""
     due_ms: int
     backoff: Backoff
     failures: int = 0
@@ -74,7 +74,7 @@ class TopicUpkeep:
         flow: FlowConfig,
         targets: TargetTopics,
         prepare: Prepare,
-        prepare_own: Callable[[Admin, Admin], None],
+        prepare_own: Callable[[Sides], None],
         job: FollowedJob,
         warn: Callable[[str], None],
         outages: Outages,
@@ -105,9 +105,9 @@ class TopicUpkeep:
         ]
 
     def __enter__(self) -> Self:
-        source, target = self._resources.enter_context(open_admins(self._config, self._flow))
+        sides = self._resources.enter_context(open_sides(self._config, self._flow))
         name = f"mirror-topics-{self._flow.name}"
-        self._thread = threading.Thread(target=self._run, args=(source, target), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(sides,), name=name, daemon=True)
         self._thread.start()
         return self
 
@@ -115,20 +115,20 @@ class TopicUpkeep:
         self._ended.set()
         self._thread.join(_JOIN_S)
 
-    def _run(self, source: Admin, target: Admin) -> None:
+    def _run(self, sides: Sides) -> None:
         with self._resources:
             while not self._ended.wait(max(0, min(step.due_ms for step in self._steps) - self._clock.now()) / 1000):
                 step = min(self._steps, key=lambda each: each.due_ms)
-                pause = self._do(step, source, target)
+                pause = self._do(step, sides.again())
                 step.due_ms = self._clock.now() + pause
 
-    def _do(self, step: _Step, source: Admin, target: Admin) -> int:
+    def _do(self, step: _Step, sides: Sides) -> int:
         """Do what is due; return how long to pause. After failures that is longer and longer (KIP-580).
 
         An error is reported once until another one occurs, or the step succeeds.
         """
         try:
-            pause = step.run(source, target)
+            pause = step.run(sides)
         except Exception as error:  # noqa: BLE001 - the thread goes on: nothing else would find what is new
             line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
             away = self._outages.failed(step.subject, error)
@@ -140,20 +140,20 @@ class TopicUpkeep:
         self._outages.recovered(step.subject)
         return pause
 
-    def _update(self, _source: Admin, _target: Admin) -> int:
+    def _update(self, _: Sides) -> int:
         self._job.update()
         return POLL_INTERVAL_MS
 
-    def _discover(self, source: Admin, target: Admin) -> int:
+    def _discover(self, sides: Sides) -> int:
         def cpu_ms() -> int:
-            return time.thread_time_ns() // 1_000_000 + source.network().busy_ms + target.network().busy_ms
+            return time.thread_time_ns() // 1_000_000 + sum(one.admin.network().busy_ms for one in sides)
 
         began_ms = cpu_ms()
-        self._watch.discover(source, target)
+        self._watch.discover(sides)
         return pause_ms(self._flow.discovery_interval_ms, cpu_ms() - began_ms)
 
-    def _compare(self, source: Admin, target: Admin) -> int:
-        self._prepare_own(source, target)
-        self._watch.compare(source, target)
+    def _compare(self, sides: Sides) -> int:
+        self._prepare_own(sides)
+        self._watch.compare(sides)
         self._job.refresh(self._watch.targets)
         return self._flow.refresh_ms

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from mirror.spark.clusters import open_sides
 from mirror.spark.driver.flow_job import FlowJob, JobLabel
 from mirror.spark.driver.verify_options import parse_position
-from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
 from mirror.spark.verification.task import VerifyTask, verify_task
@@ -59,8 +59,8 @@ class FlowVerifier:
             has_others=others,
         )
         self._on_progress(f"flow {flow.name}: reading what is copied")
-        with open_admins(self._config, flow) as (source, target):
-            plan = make_plan(request, source, target)
+        with open_sides(self._config, flow) as sides:
+            plan = make_plan(request, sides)
         report.source_cluster_id, report.target_cluster_id = plan.source_cluster_id, plan.target_cluster_id
         results = [*plan.results, *(self._compare(flow, plan) if plan.ranges else [])]
         # Parts of one partition, of a proof that is checked, keep their order.

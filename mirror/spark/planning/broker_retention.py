@@ -14,15 +14,14 @@ from mirror.broker_settings import (
     TRANSACTION_TIME,
     BrokerSetting,
 )
-from mirror.client import ConfigResource
 from mirror.errors import KafkaError
 from mirror.producer.settings import PRODUCER_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.client import Admin
     from mirror.config.models import FlowConfig
+    from mirror.observation import Side
 
 _OFFSETS_RETENTION: Final = "offsets.retention.minutes"
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
@@ -40,10 +39,9 @@ _KEYS: Final = (
     *(one.key for one in (OFFSETS_REPLICAS, TRANSACTION_REPLICAS, OFFSET_METADATA, CONNECTIONS, TRANSACTION_TIME)),
 )
 _MINUTE_MS: Final = 60_000
-_CLUSTER_CALL_TIMEOUT_MS: Final = 10_000
 
 
-def recommit_after_ms(target: Admin) -> int:
+def recommit_after_ms(target: Side) -> int:
     """Return the age in ms at which progress is committed again; by Kafka's default if the target's cannot be read.
 
     A group without members loses an offset ``offsets.retention.minutes`` after its commit.
@@ -51,7 +49,7 @@ def recommit_after_ms(target: Admin) -> int:
     return _retention_minutes(_read(target)[0]) * _MINUTE_MS // _RECOMMIT_FRACTION
 
 
-def warnings(flow: FlowConfig, target: Admin) -> list[str]:
+def warnings(flow: FlowConfig, target: Side) -> list[str]:
     """Return a line if the target's settings cannot be read, else one for each that ``flow`` cannot work with."""
     settings, error = _read(target)
     if error is not None:
@@ -76,15 +74,15 @@ def warnings(flow: FlowConfig, target: Admin) -> list[str]:
     return [*found, line]
 
 
-def _without_coordinator(settings: Mapping[str, str | None], target: Admin) -> list[str]:
+def _without_coordinator(settings: Mapping[str, str | None], target: Side) -> list[str]:
     """Return a line for each setting because of which the target cannot create an internal topic. Raises KafkaError."""
-    brokers = len(target.describe_cluster().brokers)
+    brokers = len(target.cluster.brokers)
     wanted = {
         topic: setting
         for topic, setting in _INTERNAL_TOPICS.items()
         if int(settings.get(setting.key) or 0) > brokers  # the default of 3 is listed, too
     }
-    present = target.describe_topics(sorted(wanted), partial=True) if wanted else {}
+    present = target.describe(sorted(wanted)) if wanted else {}
     has = "1 broker runs" if brokers == 1 else f"{brokers} brokers run"
     return [
         f"the target's {one.key} is {settings[one.key]}, and {has}: {one.words}"
@@ -111,11 +109,10 @@ def _retention_minutes(settings: Mapping[str, str | None]) -> int:
     return int(settings.get(_OFFSETS_RETENTION) or _KAFKA_DEFAULT_MINUTES)
 
 
-def _read(target: Admin) -> tuple[dict[str, str | None], KafkaError | None]:
+def _read(target: Side) -> tuple[dict[str, str | None], KafkaError | None]:
     """Return the settings of one of the brokers, or nothing and the error that kept them from being read."""
     try:
-        resource = ConfigResource.broker(target.describe_cluster().brokers[0].node_id)
-        entries = target.describe_configs([resource], timeout_ms=_CLUSTER_CALL_TIMEOUT_MS)[resource]
+        entries = target.broker_settings
     except KafkaError as error:
         return {}, error
     return {key: entries[key].value for key in _KEYS if key in entries}, None

@@ -9,8 +9,8 @@ from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.planning.unknown_origin import deciding_registry
 
 if TYPE_CHECKING:
-    from mirror.client import Admin
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Sides
     from mirror.relay.progress.open_transactions import OpenTransactions
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.plan import Plan
@@ -51,7 +51,7 @@ class FlowPlanner:
         self._withheld: OpenTransactions | None = None
         self._registry = deciding_registry(config, flow)
 
-    def plan(self, source: Admin, target: Admin, targets: TargetTopics, number: int) -> Plan:
+    def plan(self, sides: Sides, targets: TargetTopics, number: int) -> Plan:
         """Make the plan ``number`` with what is prepared on the target now.
 
         Raises FlowError if no topic matches, KafkaError if a cluster does not answer.
@@ -71,6 +71,6 @@ class FlowPlanner:
             targets=targets,
             registry=self._registry,
         )
-        plan = make_plan(request, source, target)
+        plan = make_plan(request, sides)
         self._withheld = plan.withheld
         return replace(plan, took_ms=self._clock.now() - began_ms)

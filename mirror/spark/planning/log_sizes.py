@@ -13,7 +13,7 @@ from mirror.errors import KafkaError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirror.client import Admin
+    from mirror.observation import Side
     from mirror.relay.model.ranges import Range
     from mirror.spark.planning.range_planner import SourcePartition
 
@@ -21,7 +21,6 @@ _log: Final = logging.getLogger(__name__)
 
 ASSUMED_RECORD_BYTES: Final = 1024
 """The size of a record if no partition's sizes are available."""
-_CLUSTER_CALL_TIMEOUT_MS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class LogSpan(NamedTuple):
     end: int
 
 
-def record_sizes(source: Admin, partitions: Iterable[SourcePartition]) -> RecordSizes:
+def record_sizes(source: Side, partitions: Iterable[SourcePartition]) -> RecordSizes:
     """Look up the partitions' log sizes on all brokers at once, within 10 s; this needs Describe on the cluster.
 
     Raises nothing: a plan can also be made by numbers of records.
@@ -70,10 +69,10 @@ def record_sizes(source: Admin, partitions: Iterable[SourcePartition]) -> Record
     return sizes_of(source, spans)
 
 
-def sizes_of(source: Admin, spans: Mapping[TopicPartition, LogSpan]) -> RecordSizes:
+def sizes_of(source: Side, spans: Mapping[TopicPartition, LogSpan]) -> RecordSizes:
     """Do what :func:`record_sizes` does, for these parts of logs."""
     try:
-        log_dirs = source.describe_log_dirs(partial=True, timeout_ms=_CLUSTER_CALL_TIMEOUT_MS)
+        log_dirs = source.log_dirs
     except KafkaError as error:
         _log.info("backlogs are planned by records, not by bytes: %s", error)
         return RecordSizes(error=str(error))

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from mirror.client import Admin, TopicDescription, TopicPartition
+from mirror.client import TopicDescription, TopicPartition
 from mirror.config.models import FlowConfig
+from mirror.observation import Side, Sides
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.origin.records import Registry
 from mirror.relay.progress.committed import Progress, ProgressStore
@@ -115,23 +116,23 @@ class ClusterSnapshot:
         return replace(self, decisions=decisions)
 
 
-def make_plan(request: PlanRequest, source: Admin, target: Admin) -> Plan:
+def make_plan(request: PlanRequest, sides: Sides) -> Plan:
     """Read the state of both clusters and plan an epoch. Changes nothing on either.
 
     Raises FlowError if no topic matches, KafkaError if a cluster does not answer.
     """
-    return plan_from_snapshot(request, take_snapshot(request, source, target))
+    return plan_from_snapshot(request, take_snapshot(request, sides))
 
 
-def take_snapshot(request: PlanRequest, source: Admin, target: Admin) -> ClusterSnapshot:
+def take_snapshot(request: PlanRequest, sides: Sides) -> ClusterSnapshot:
     """Read the state of both clusters. Changes nothing on either. Raises what :func:`make_plan` does."""
     flow = request.flow
-    source_id = source.describe_cluster().cluster_id
-    all_topics = source.list_topics()
+    source, target = sides
+    source_id, all_topics = source.cluster.cluster_id, source.topics
     topics = {name: all_topics[name] for name in select_topics(flow, all_topics)}
-    offsets = SourceOffsets(flow, topics, source, call_timeout_ms=request.call_timeout_ms)
+    offsets = SourceOffsets(flow, topics, source.admin, call_timeout_ms=request.call_timeout_ms)
     obstacles = too_long(flow, topics)
-    progress = ProgressStore(target, flow.name).read(offsets.target_partitions(excluded=obstacles))
+    progress = ProgressStore(target.admin, flow.name).read(offsets.target_partitions(excluded=obstacles))
     partitions = offsets.partitions(request.is_initial)
     if not request.follow:
         partitions = offsets.compared(partitions, progress)  # a followed partition is read behind its progress
@@ -161,7 +162,7 @@ def take_snapshot(request: PlanRequest, source: Admin, target: Admin) -> Cluster
 
 
 def _withheld(
-    request: PlanRequest, source: Admin, partitions: list[SourcePartition]
+    request: PlanRequest, source: Side, partitions: list[SourcePartition]
 ) -> dict[TopicPartition, OpenTransaction]:
     """Return the open transactions.
 
@@ -178,7 +179,7 @@ def _withheld(
         for tp, transaction in found.items()
         if request.withheld is None or transaction.since_ms < request.now_ms
     }
-    return found | with_producers(source, to_look_up)
+    return found | with_producers(source.admin, to_look_up)
 
 
 def plan_from_snapshot(request: PlanRequest, snapshot: ClusterSnapshot) -> Plan:

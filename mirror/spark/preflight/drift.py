@@ -11,13 +11,11 @@ from mirror.alignment.deletions.decision import CONFIRM_MS
 from mirror.alignment.owned_topics import adopt as mark_adopted
 from mirror.alignment.permissions.report import AclReport
 from mirror.alignment.report import AlignmentReport
-from mirror.client import Admin, TopicDescription
 from mirror.config.flow_rules import target_options
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.origin.records import REGISTRY_TOPIC, Registry
 from mirror.relay.origin.registry import Side
 from mirror.runtime.clock import SystemClock
-from mirror.spark.flow_admins import open_admins
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics
 from mirror.spark.preflight.flow_acls import acls_of, compare_acls
@@ -27,7 +25,9 @@ from mirror.spark.preflight.target_topics import Prepared, prepare_topics
 from mirror.spark.run_control import RunControlClient
 
 if TYPE_CHECKING:
+    from mirror.client import Admin
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Sides
 
 _KEEPS: Final = 'on-topic-deleted is "keep", and configs is not "sync"'
 pause = time.sleep
@@ -94,24 +94,12 @@ class Comparison(NamedTuple):
     registries: Mapping[Side, Registry]
 
 
-def read_drift(config: MirrorConfig, flow: FlowConfig) -> FlowDrift:
+def compare(config: MirrorConfig, flow: FlowConfig, sides: Sides) -> Comparison:
     """Compare both sides and change nothing. Raises FlowError if no topic matches, KafkaError."""
-    with open_admins(config, flow) as (source, target):
-        return compare(config, flow, source, target).drift
-
-
-def compare(
-    config: MirrorConfig,
-    flow: FlowConfig,
-    source: Admin,
-    target: Admin,
-    wanted: Mapping[str, TopicDescription] | None = None,
-) -> Comparison:
-    """Do what :func:`read_drift` does; ``wanted`` are the source topics that are copied, if they are known."""
     owned = owned_topics(config, flow)
-    found = prepare_topics(flow, source, target, wanted=wanted, validate_only=True, owned=owned)
-    configs = compare_sides(config, flow, source, target) or AlignmentReport()
-    acls = compare_acls(config, flow, source, target) or AclReport()
+    found = prepare_topics(flow, sides, validate_only=True, owned=owned)
+    configs = compare_sides(config, flow, sides) or AlignmentReport()
+    acls = compare_acls(config, flow, sides) or AclReport()
     registries = read_registries(config, flow)
     drift = FlowDrift(
         flow=flow.name,
@@ -133,6 +121,7 @@ def compare(
 def apply(
     config: MirrorConfig,
     flow: FlowConfig,
+    sides: Sides,
     *,
     adopt: bool = False,
     adopted: Collection[str] = (),
@@ -145,33 +134,33 @@ def apply(
     which this waits. Changes that would disturb running copies are not made while a run of the flow is alive. Raises
     FlowError if no topic matches or one cannot be adopted, KafkaError, and Fenced if a run begins meanwhile.
     """
-    with open_admins(config, flow) as (source, target):
-        if adopted:
-            _adopt(config, flow, adopted, source, target)
-        owned = owned_topics(config, flow)
-        prepared = prepare_topics(flow, source, target, recorder=creation_recorder(config, flow), owned=owned)
-        obstacles = {topic: obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items()}
-        registries: list[str] = []
-        try:
-            # Before anything else, because origin-from decides about what is produced before a registry begins.
-            registries = begun(begin_registries(config, flow), flow)
-        except (FlowError, KafkaError) as error:
-            obstacles[REGISTRY_TOPIC] = str(error)
-        configs = AlignmentReport()
-        if flow.aligns_topics:
-            running = _is_running(target, flow)
-            with rounds_of(config, flow, source, target) as rounds:
-                configs = rounds.round(
-                    flow, adopt=adopt, beside_copies=running, created=prepared.created, max_deletions=max_deletions
-                )
-                if configs.deletions.pending or configs.confirming:
-                    pause(CONFIRM_MS / 1000)
-                    second = rounds.round(flow, adopt=adopt, beside_copies=running, max_deletions=max_deletions)
-                    configs = configs.followed_by(second)
-        acls = AclReport()
-        if flow.acls.sync:
-            with acls_of(config, flow, source, target) as acl_rounds:
-                acls = acl_rounds.round(adopt=adopt)
+    source, target = sides.source.admin, sides.target.admin
+    if adopted:
+        _adopt(config, flow, adopted, sides)
+    owned = owned_topics(config, flow)
+    prepared = prepare_topics(flow, sides, recorder=creation_recorder(config, flow), owned=owned)
+    obstacles = {topic: obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items()}
+    registries: list[str] = []
+    try:
+        # Before anything else, because origin-from decides about what is produced before a registry begins.
+        registries = begun(begin_registries(config, flow), flow)
+    except (FlowError, KafkaError) as error:
+        obstacles[REGISTRY_TOPIC] = str(error)
+    configs = AlignmentReport()
+    if flow.aligns_topics:
+        running = _is_running(target, flow)
+        with rounds_of(config, flow, source, target) as rounds:
+            configs = rounds.round(
+                flow, adopt=adopt, beside_copies=running, created=prepared.created, max_deletions=max_deletions
+            )
+            if configs.deletions.pending or configs.confirming:
+                pause(CONFIRM_MS / 1000)
+                second = rounds.round(flow, adopt=adopt, beside_copies=running, max_deletions=max_deletions)
+                configs = configs.followed_by(second)
+    acls = AclReport()
+    if flow.acls.sync:
+        with acls_of(config, flow, source, target) as acl_rounds:
+            acls = acl_rounds.round(adopt=adopt)
     unused = [] if max_deletions is None or flow.aligns_topics else ["--max-deletions has no effect: " + _KEEPS]
     return FlowDrift(
         flow=flow.name,
@@ -194,10 +183,12 @@ def apply(
     )
 
 
-def _adopt(config: MirrorConfig, flow: FlowConfig, names: Collection[str], source: Admin, target: Admin) -> None:
+def _adopt(config: MirrorConfig, flow: FlowConfig, names: Collection[str], sides: Sides) -> None:
     """Make these target topics the flow's. Raises FlowError if the flow copies into none of that name, KafkaError."""
-    copies = {flow.target_topic(name) for name in select_topics(flow, source.list_topics())}
-    found = target.describe_topics(names)
+    copies = {flow.target_topic(name) for name in select_topics(flow, sides.source.topics)}
+    found = sides.target.describe(names)
+    for error in found.failed.values():
+        raise error
     if unknown := sorted(name for name in names if name not in copies or name not in found):
         raise FlowError(
             f"flow {flow.name} cannot adopt {', '.join(unknown)}: it copies no topic of {flow.source} into a topic of"
@@ -209,7 +200,7 @@ def _adopt(config: MirrorConfig, flow: FlowConfig, names: Collection[str], sourc
             " (Apache Kafka's do from 2.8 on), by which adopted topics are known; leave the source topic out by"
             " topics-exclude, or use another naming; nothing was changed"
         )
-    flow_topics.prepare([flow_topics.inventory_of(flow)], target)
+    flow_topics.prepare([flow_topics.inventory_of(flow)], sides.target)
     mark_adopted(target_options(config, flow), flow.name, found)
 
 

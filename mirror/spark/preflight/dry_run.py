@@ -6,12 +6,11 @@ import enum
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from mirror.client import LATEST, Admin, TopicPartition
+from mirror.client import LATEST, TopicPartition
 from mirror.errors import KafkaError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.open_transactions import OpenTransaction, describe_oldest
 from mirror.relay.progress.status_topic import STATUS_MS
-from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.copy_rate import RUN_START_S
 from mirror.spark.ledger.status_table import StatusTable, read_status
 from mirror.spark.planning.range_planner import NO_LEADER
@@ -23,6 +22,7 @@ from mirror.spark.preflight.flow_groups import compare_groups
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.forecast import GroupsForecast
+    from mirror.observation import Side, Sides
     from mirror.relay.batches.topic_config import TopicConfig
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.planning.log_sizes import RecordSizes
@@ -137,24 +137,21 @@ def _reported(config: MirrorConfig, flow: FlowConfig) -> StatusTable:
         return StatusTable()
 
 
-def forecast(config: MirrorConfig, flow: FlowConfig, *, wall_ms: int) -> FlowForecast:
+def forecast(config: MirrorConfig, flow: FlowConfig, sides: Sides, *, wall_ms: int) -> FlowForecast:
     """Read the flow's clusters and forecast a run at ``wall_ms`` (ms since 1970).
 
     Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
     reported = _reported(config, flow)
     request = PlanRequest(flow=flow, now_ms=wall_ms, turns=reported.turns)
-    with open_admins(config, flow) as (source, target):
-        snapshot = take_snapshot(request, source, target)
-        drift, topics, registries = compare(config, flow, source, target, snapshot.topics)
-        snapshot = snapshot.with_targets(flow, topics.targets)
-        # Others produce into the targets of a flow that copies local records only.
-        lost = set() if flow.start_over or flow.only_local else _without_progress(snapshot, topics, target)
-        unknown = (
-            unknown_origins(flow, registries["source"], snapshot.ranges, snapshot.topics)
-            if "source" in registries
-            else {}
-        )
+    snapshot = take_snapshot(request, sides)
+    drift, topics, registries = compare(config, flow, sides)
+    snapshot = snapshot.with_targets(flow, topics.targets)
+    # Others produce into the targets of a flow that copies local records only.
+    lost = set() if flow.start_over or flow.only_local else _without_progress(snapshot, topics, sides.target)
+    unknown = (
+        unknown_origins(flow, registries["source"], snapshot.ranges, snapshot.topics) if "source" in registries else {}
+    )
     groups = compare_groups(config, flow)
     plan = plan_from_snapshot(request, snapshot)
     partitions = [
@@ -197,7 +194,7 @@ def _with_error(partition: PartitionForecast, error: str | None, action: Action 
     )
 
 
-def _without_progress(snapshot: ClusterSnapshot, topics: Prepared, target: Admin) -> set[TopicPartition]:
+def _without_progress(snapshot: ClusterSnapshot, topics: Prepared, target: Side) -> set[TopicPartition]:
     """Return the source partitions without progress whose target partitions hold records, or did."""
     source_of = {
         TopicPartition(range_.target_topic, range_.partition): TopicPartition(range_.topic, range_.partition)
@@ -211,7 +208,7 @@ def _without_progress(snapshot: ClusterSnapshot, topics: Prepared, target: Admin
         if partition.leader != NO_LEADER
     }
     wanted = dict.fromkeys(source_of.keys() & with_leader, LATEST)
-    ends = target.list_offsets(wanted, partial=True) if wanted else {}
+    ends = target.admin.list_offsets(wanted, partial=True) if wanted else {}
     return {source_of[tp] for tp, end in ends.items() if end.offset > 0}
 
 

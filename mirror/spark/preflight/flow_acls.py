@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 
 from mirror.alignment.permissions.rounds import AclAlignment
 from mirror.alignment.permissions.selection import AclRules, beginnings_of, prefixes_of
-from mirror.client import Admin
 from mirror.config.flow_rules import target_options
 from mirror.groups.kept_groups import KeptGroups
 from mirror.groups.own_groups import is_own_group
 from mirror.mirrormaker.names import DefaultPolicy
 from mirror.runtime.clock import SystemClock
-from mirror.spark.flow_admins import open_admins
+from mirror.spark.clusters import open_sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirror.alignment.permissions.report import AclReport
+    from mirror.client import Admin
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Sides
 
 
 def acl_rules(config: MirrorConfig, flow: FlowConfig) -> AclRules:
@@ -66,13 +67,13 @@ def acls_of(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin
 @contextmanager
 def open_acls(config: MirrorConfig, flow: FlowConfig) -> Iterator[AclAlignment]:
     """Yield the rounds of ``flow``, with clients of their own. Raises ConfigError."""
-    with open_admins(config, flow) as (source, target), acls_of(config, flow, source, target) as rounds:
+    with open_sides(config, flow) as sides, acls_of(config, flow, sides.source.admin, sides.target.admin) as rounds:
         yield rounds
 
 
-def compare_acls(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin) -> AclReport | None:
+def compare_acls(config: MirrorConfig, flow: FlowConfig, sides: Sides) -> AclReport | None:
     """Return how the ACLs of the target differ; None if the flow does not keep them in step. Raises KafkaError."""
     if not flow.acls.sync:
         return None
-    with acls_of(config, flow, source, target) as rounds:
+    with acls_of(config, flow, sides.source.admin, sides.target.admin) as rounds:
         return rounds.round(write=False)

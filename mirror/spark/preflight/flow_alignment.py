@@ -14,16 +14,17 @@ from mirror.alignment.owned_topics import OwnedTopics
 from mirror.alignment.reductions import ReductionRules
 from mirror.alignment.report import AlignmentReport
 from mirror.alignment.rounds import Alignment, AlignmentRules
-from mirror.client import Admin
 from mirror.config.flow_rules import target_options
 from mirror.errors import Fenced, KafkaError
 from mirror.runtime.clock import SystemClock
-from mirror.spark.flow_admins import open_admins
+from mirror.spark.clusters import open_sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from mirror.client import Admin
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Sides
     from mirror.timing import Clock
 
 
@@ -128,7 +129,7 @@ def rounds_of(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Adm
 @contextmanager
 def open_rounds(config: MirrorConfig, flow: FlowConfig) -> Iterator[FlowRounds]:
     """Yield the rounds of ``flow``, with clients of their own. Raises ConfigError."""
-    with open_admins(config, flow) as (source, target), rounds_of(config, flow, source, target) as rounds:
+    with open_sides(config, flow) as sides, rounds_of(config, flow, sides.source.admin, sides.target.admin) as rounds:
         yield rounds
 
 
@@ -144,12 +145,12 @@ def owned_topics(config: MirrorConfig, flow: FlowConfig) -> OwnedTopics:
     return OwnedTopics(flow.name, target_options(config, flow))
 
 
-def compare_sides(config: MirrorConfig, flow: FlowConfig, source: Admin, target: Admin) -> AlignmentReport | None:
+def compare_sides(config: MirrorConfig, flow: FlowConfig, sides: Sides) -> AlignmentReport | None:
     """Return how the target's topics differ; None if the flow does not keep them in step.
 
     Nothing is changed: the target only checks what would be. Raises KafkaError.
     """
     if not flow.aligns_topics:
         return None
-    with rounds_of(config, flow, source, target) as rounds:
+    with rounds_of(config, flow, sides.source.admin, sides.target.admin) as rounds:
         return rounds.round(flow, write=False)

@@ -2,8 +2,8 @@
 
 ::
 
-    config ──describe_clusters──► ClusterTopics ──find_problems────────► problems, warnings, and errors of clusters
-           ──look_up_all──► FlowPermissions ──missing_permissions──┘     that do not answer: each of one flow
+    clusters ──► ClusterTopics ──────────────find_problems──────► problems, warnings, and errors of clusters
+             ──► FlowPermissions ──missing_permissions──┘         that do not answer: each of one flow
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from mirror.client import Admin
 from mirror.config import cycles
 from mirror.config.notices import notices
 from mirror.errors import FlowError, MirrorError
 from mirror.spark.concurrent_calls import call_concurrently
-from mirror.spark.contact import describe_named
 from mirror.spark.planning.range_planner import (
     no_topics,
     select_topics,
@@ -26,7 +24,7 @@ from mirror.spark.planning.range_planner import (
     topics_left_out,
     unmatched_patterns,
 )
-from mirror.spark.preflight.old_brokers import read_versions, topics_without_ids, why_no_target
+from mirror.spark.preflight.old_brokers import topics_without_ids, why_no_target
 from mirror.spark.preflight.permission_check import MissingPermissions, missing_permissions
 from mirror.spark.preflight.permission_lookup import look_up_permissions
 from mirror.spark.preflight.permissions import FlowPermissions
@@ -34,6 +32,8 @@ from mirror.spark.preflight.transform_check import why_not_loaded
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Side
+    from mirror.spark.clusters import Clusters
     from mirror.wire.versions import BrokerVersions
 
 T = TypeVar("T")
@@ -55,8 +55,19 @@ class ClusterTopics:
     versions: Mapping[str, BrokerVersions] = field(default_factory=dict)
     """By broker, as far as they answered."""
 
+    @classmethod
+    def of(cls, side: Side) -> ClusterTopics:
+        """Return what a cluster shows. Raises MirrorError if it does not answer."""
+        cluster_id, versions, topics = side.cluster.cluster_id, side.versions, side.topics
+        return cls(
+            cluster_id,
+            frozenset(topics),
+            frozenset(name for name, one in topics.items() if one.topic_id is None),
+            versions,
+        )
 
-Clusters = Mapping[str, ClusterTopics | MirrorError]
+
+Described = Mapping[str, ClusterTopics | MirrorError]
 """By the name in the configuration; an error for a cluster that could not be described."""
 
 
@@ -88,7 +99,10 @@ class Findings:
 
 
 def check_flows(
-    config: MirrorConfig, flows: Sequence[FlowConfig], on_waiting: Callable[[str], None] | None = None
+    config: MirrorConfig,
+    flows: Sequence[FlowConfig],
+    observed: Clusters,
+    on_waiting: Callable[[str], None] | None = None,
 ) -> Findings:
     """Check ``flows`` against their clusters and against the configuration's other flows.
 
@@ -96,14 +110,14 @@ def check_flows(
     answered yet. Raises FlowsRefused with every problem of every flow if all of them are refused; otherwise those that
     are have it as their error.
     """
-    clusters = describe_clusters(config, {name for flow in flows for name in (flow.source, flow.target)}, on_waiting)
+    clusters = _describe(observed, {name for flow in flows for name in (flow.source, flow.target)}, on_waiting)
     # A flow that is not to run may still own a topic. Only the sources of flows that could own one are described.
     rivals = {other.source for flow in flows for other in _possible_rivals(config, flow, clusters)}
-    clusters |= describe_clusters(config, rivals - clusters.keys(), on_waiting)
+    clusters |= _describe(observed, rivals - clusters.keys(), on_waiting)
     findings = find_problems(config, flows, clusters)
     for flow in flows:
         findings.warnings[flow.name] = [*_local_warnings(config, flow), *findings.warnings.get(flow.name, [])]
-    for name, permissions in _look_up_all(config, flows, clusters).items():
+    for name, permissions in _look_up_all(config, flows, clusters, observed).items():
         if isinstance(permissions, MirrorError):
             # This is no reason to refuse the flow: the copy reports a permission that is really missing.
             missing = MissingPermissions(warnings=[f"the flow's permissions could not be checked: {permissions}"])
@@ -126,24 +140,19 @@ def _local_warnings(config: MirrorConfig, flow: FlowConfig) -> list[str]:
     return [*lines, *notices(config, flow)]
 
 
-def describe_clusters(
-    config: MirrorConfig, names: Iterable[str], on_waiting: Callable[[str], None] | None = None
+def _describe(
+    observed: Clusters, names: Iterable[str], on_waiting: Callable[[str], None] | None
 ) -> dict[str, ClusterTopics | MirrorError]:
     """Describe these clusters concurrently, so that a cluster that does not answer does not delay the others."""
 
     def describe(name: str) -> ClusterTopics:
-        with Admin(config.clusters[name].client_options()) as admin:
-            cluster = describe_named(name, admin)
-            versions = read_versions(admin, cluster.brokers)
-            topics = admin.list_topics()
-        without_ids = frozenset(topic for topic, one in topics.items() if one.topic_id is None)
-        return ClusterTopics(cluster.cluster_id, frozenset(topics), without_ids, versions)
+        return ClusterTopics.of(observed.side(name))
 
     return call_concurrently("cluster", {name: partial(describe, name) for name in sorted(names)}, on_waiting)
 
 
 def _look_up_all(
-    config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters
+    config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Described, observed: Clusters
 ) -> dict[str, FlowPermissions | MirrorError]:
     """Return the permissions by flow, without the flows whose clusters or topics could not be described."""
     calls: dict[str, Callable[[], FlowPermissions]] = {}
@@ -152,11 +161,11 @@ def _look_up_all(
         if isinstance(source, ClusterTopics) and isinstance(target, ClusterTopics):
             topics = sorted(name for name in source.topics if flow.selects(name))
             if topics:
-                calls[flow.name] = partial(look_up_permissions, config, flow, topics)
+                calls[flow.name] = partial(look_up_permissions, config, flow, topics, observed.of(flow))
     return call_concurrently("flow", calls)
 
 
-def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters) -> Findings:
+def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Described) -> Findings:
     """Find what is wrong with ``flows``. Pure."""
     findings = Findings()
     for flow in flows:
@@ -178,7 +187,7 @@ def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: C
 
 
 def _about_topics(
-    config: MirrorConfig, flow: FlowConfig, source: ClusterTopics, clusters: Clusters
+    config: MirrorConfig, flow: FlowConfig, source: ClusterTopics, clusters: Described
 ) -> tuple[list[str], list[str]]:
     """Return problems and warnings about the topics that ``flow`` copies."""
     try:
@@ -209,7 +218,7 @@ def _about_target(flow: FlowConfig, source: ClusterTopics, target: ClusterTopics
     return problems
 
 
-def _find_cycles(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters, findings: Findings) -> None:
+def _find_cycles(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Described, findings: Findings) -> None:
     """Find what only shows once clusters with two names are known: flows that feed each other, and hidden producers."""
     identity = {name: _identity(name, clusters) for name in config.clusters}
     candidates = [flow for flow in config.flows.values() if identity[flow.source] != identity[flow.target]]
@@ -229,12 +238,12 @@ def _find_cycles(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Cl
                 findings.problems.setdefault(flow.name, []).append(line)
 
 
-def _identity(name: str, clusters: Clusters) -> str:
+def _identity(name: str, clusters: Described) -> str:
     cluster = clusters.get(name)
     return f"id {cluster.cluster_id}" if isinstance(cluster, ClusterTopics) else f"name {name}"
 
 
-def _has_topics_elsewhere(config: MirrorConfig, flow: FlowConfig, clusters: Clusters) -> bool:
+def _has_topics_elsewhere(config: MirrorConfig, flow: FlowConfig, clusters: Described) -> bool:
     """Return whether another flow that is on a cycle has topics to copy: then ``flow`` may get some."""
     return any(
         any(map(other.selects, source.topics))
@@ -244,7 +253,7 @@ def _has_topics_elsewhere(config: MirrorConfig, flow: FlowConfig, clusters: Clus
     )
 
 
-def _coming_topics(config: MirrorConfig, flow: FlowConfig, clusters: Clusters) -> list[str]:
+def _coming_topics(config: MirrorConfig, flow: FlowConfig, clusters: Described) -> list[str]:
     """Return the topics that other flows create on the flow's source, and that it copies."""
     return [
         created
@@ -256,7 +265,7 @@ def _coming_topics(config: MirrorConfig, flow: FlowConfig, clusters: Clusters) -
     ]
 
 
-def _possible_rivals(config: MirrorConfig, flow: FlowConfig, clusters: Clusters) -> list[FlowConfig]:
+def _possible_rivals(config: MirrorConfig, flow: FlowConfig, clusters: Described) -> list[FlowConfig]:
     """Return the other flows that could write to a topic that ``flow`` writes to."""
     source = clusters.get(flow.source)
     if not isinstance(source, ClusterTopics):
@@ -272,7 +281,7 @@ def _possible_rivals(config: MirrorConfig, flow: FlowConfig, clusters: Clusters)
 
 
 def _find_clashes(
-    config: MirrorConfig, flow: FlowConfig, topics: Collection[str], clusters: Clusters
+    config: MirrorConfig, flow: FlowConfig, topics: Collection[str], clusters: Described
 ) -> tuple[list[str], list[str]]:
     """Find target topics that another flow also writes to, which would mix records; return problems and warnings.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from mirror.client import Admin, ConfigResource, NewTopic
+from mirror.client import NewTopic
 from mirror.errors import BrokerError, KafkaError, is_outage
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.topic_config import readable
@@ -25,7 +25,11 @@ from mirror.spark.preflight.old_brokers import replicas_without_default
 from mirror.spark.preflight.refused_configs import without_refused
 
 if TYPE_CHECKING:
+    from mirror.client import Admin, Outcomes
     from mirror.config.models import FlowConfig
+    from mirror.observation import Side
+
+T = TypeVar("T")
 
 TOPIC_ALREADY_EXISTS: Final = 36
 """Kafka's error code (``Errors.TOPIC_ALREADY_EXISTS``)."""
@@ -96,7 +100,7 @@ def on_source(flow: FlowConfig) -> list[FlowTopic]:
 _REGISTRY: Final = FlowTopic(REGISTRY_TOPIC, "the producer ids of flows", "nothing is copied")
 
 
-def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = False) -> tuple[list[NewTopic], list[str]]:
+def prepare(topics: list[FlowTopic], side: Side, *, validate_only: bool = False) -> tuple[list[NewTopic], list[str]]:
     """Create the missing ``topics`` and wait until they are described; return those, and the warnings.
 
     A refusal is only a warning: without these topics records are copied, until the target forgets progress
@@ -104,21 +108,22 @@ def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = Fals
     """
     created: list[NewTopic] = []
     warnings: list[str] = []
+    names = [topic.name for topic in topics]
     for topic in topics:
         new = NewTopic(topic.name, 1, topic.replication_factor, FLOW_TOPIC_CONFIGS)
         try:
-            if topic.name in admin.describe_topics([topic.name]):
-                found = admin.describe_configs([ConfigResource.topic(topic.name)])
-                configs = readable(found[ConfigResource.topic(topic.name)])
+            if _of(topic.name, described := side.describe(names)) is not None:
+                found = _of(topic.name, side.configs([name for name in names if name in described]))
+                configs = readable(found or {})
                 warnings += topic_compare.flow_topic_warnings(topic.name, configs, topic.contents)
                 continue
             if new.replication_factor < 0:
-                new = replace(new, replication_factor=replicas_without_default(admin))
-            new, lines = _create(new, admin, validate_only=validate_only)
+                new = replace(new, replication_factor=replicas_without_default(side))
+            new, lines = _create(new, side.admin, validate_only=validate_only)
             warnings += [f"topic {line}" for line in lines]
             warnings += topic_compare.flow_topic_warnings(topic.name, new.configs, topic.contents)
             if not validate_only:
-                _await(topic.name, admin)
+                _await(topic.name, side.admin)
         except KafkaError as error:
             if is_outage(error):  # the next topic would wait as long, for the same reason
                 raise
@@ -130,6 +135,13 @@ def prepare(topics: list[FlowTopic], admin: Admin, *, validate_only: bool = Fals
             continue
         created.append(new)
     return created, warnings
+
+
+def _of(name: str, found: Outcomes[str, T]) -> T | None:
+    """Return what was found of a topic; None if it does not exist. Raises its KafkaError."""
+    if name in found.failed:
+        raise found.failed[name]
+    return found.get(name)
 
 
 def _create(topic: NewTopic, admin: Admin, *, validate_only: bool) -> tuple[NewTopic, list[str]]:

@@ -5,24 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
-from mirror.errors import KafkaError
 from mirror.wire.versions import TARGET_SINCE, BrokerVersions
 
 if TYPE_CHECKING:
-    from mirror.client import Admin, Broker
+    from mirror.observation import Side
 
-_CALL_TIMEOUT_MS: Final = 5_000
 _MOST_REPLICAS: Final = 3
-
-
-def read_versions(admin: Admin, brokers: Collection[Broker]) -> dict[str, BrokerVersions]:
-    """Return the versions of the brokers that answer within 5 s, by ``broker <id> at <host>:<port>``."""
-    labels = {one.node_id: f"broker {one.node_id} at {one.host}:{one.port}" for one in brokers}
-    try:
-        found = admin.describe_versions(labels, partial=True, timeout_ms=_CALL_TIMEOUT_MS)
-    except KafkaError:
-        return {}  # whatever is wrong, the flow's own calls report it
-    return {labels[node]: versions for node, versions in found.items()}
 
 
 def why_no_target(cluster: str, versions: Mapping[str, BrokerVersions]) -> str | None:
@@ -33,15 +21,14 @@ def why_no_target(cluster: str, versions: Mapping[str, BrokerVersions]) -> str |
     return None
 
 
-def replicas_without_default(admin: Admin) -> int:
+def replicas_without_default(side: Side) -> int:
     """Return how many replicas to request for a new topic: -1, the cluster's default, or 3 where that is refused.
 
     Brokers before Apache Kafka 2.4 refuse it (KIP-464); of fewer than three, each has a replica. Raises KafkaError.
     """
-    brokers = admin.describe_cluster().brokers
-    if all(one.has_default_replicas for one in read_versions(admin, brokers).values()):
+    if all(one.has_default_replicas for one in side.versions.values()):
         return -1
-    return min(_MOST_REPLICAS, len(brokers))
+    return min(_MOST_REPLICAS, len(side.cluster.brokers))
 
 
 def topics_without_ids(cluster: str, topics: Collection[str]) -> list[str]:

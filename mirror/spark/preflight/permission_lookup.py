@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from mirror.client import AclOperation, Admin, ConfigResource
+from mirror.client import AclOperation
 from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.groups.own_groups import is_own_group
 from mirror.runtime.clock import SystemClock
-from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.obstacles import too_long
 from mirror.spark.preflight.permission_table import PERMISSIONS
 from mirror.spark.preflight.permissions import NO_OPERATIONS, Allowed, FlowPermissions, Kind, Side
@@ -21,8 +20,10 @@ from mirror.timing import Timer
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from mirror.client import Outcomes
+    from mirror.client import Admin, Outcomes
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Side as Observed
+    from mirror.observation import Sides
     from mirror.spark.preflight.permissions import Operations
 
 V = TypeVar("V")
@@ -34,39 +35,41 @@ _LOOKUP_TIMEOUT_MS: Final = 10_000
 _IN_ORDER: Final = (Kind.TOPIC, Kind.TRANSACTIONAL_ID, Kind.GROUP, Kind.CLUSTER, Kind.BROKERS)
 
 
-def look_up_permissions(config: MirrorConfig, flow: FlowConfig, topics: Collection[str]) -> FlowPermissions:
+def look_up_permissions(
+    config: MirrorConfig, flow: FlowConfig, topics: Collection[str], sides: Sides
+) -> FlowPermissions:
     """Return the operations that brokers allow; ``topics`` are the source topics that ``flow`` selects.
 
-    Leaves out what cannot be read (old brokers, no answer in time). Raises ConfigError.
+    Leaves out what cannot be read (old brokers, no answer in time).
     """
     timer = Timer(SystemClock(), _LOOKUP_TIMEOUT_MS)
-    with open_admins(config, flow) as (source, target):
-        groups = _followed_groups(flow, source, timer)
-        found = FlowPermissions(config=config, flow=flow, topics=topics, groups=groups)
-        impossible = {flow.target_topic(name) for name in too_long(flow, topics)}
-        for kind in _IN_ORDER:
-            for side, admin in ((Side.SOURCE, source), (Side.TARGET, target)):
-                rows = [one for one in PERMISSIONS if one.place == (side, kind)]
-                names = dict.fromkeys(name for one in rows for name in one.needing(found) if name not in impossible)
-                if names:
-                    with contextlib.suppress(KafkaError):
-                        found.allowed[side, kind] = _look_up(kind, list(names), admin, timer.remaining_ms())
+    groups = _followed_groups(flow, sides.source)
+    found = FlowPermissions(config=config, flow=flow, topics=topics, groups=groups)
+    impossible = {flow.target_topic(name) for name in too_long(flow, topics)}
+    for kind in _IN_ORDER:
+        for side, observed in ((Side.SOURCE, sides.source), (Side.TARGET, sides.target)):
+            rows = [one for one in PERMISSIONS if one.place == (side, kind)]
+            names = dict.fromkeys(name for one in rows for name in one.needing(found) if name not in impossible)
+            if names:
+                with contextlib.suppress(KafkaError):
+                    found.allowed[side, kind] = _look_up(kind, list(names), observed, timer.remaining_ms())
     return found
 
 
-def _followed_groups(flow: FlowConfig, source: Admin, timer: Timer) -> list[str] | None:
+def _followed_groups(flow: FlowConfig, source: Observed) -> list[str] | None:
     """Return the groups of the source that this client may describe and the flow follows; None: it follows none."""
     if not flow.follows_groups:
         return None
     try:
-        listed = source.list_groups(kinds=["classic", "consumer"], timeout_ms=timer.remaining_ms())
+        listed = source.groups
     except KafkaError:
         return None
     return sorted(group for group in listed if flow.groups.includes(group) and not is_own_group(group))
 
 
-def _look_up(kind: Kind, names: list[str], admin: Admin, timeout_ms: int) -> dict[str, Allowed | None]:
+def _look_up(kind: Kind, names: list[str], side: Observed, timeout_ms: int) -> dict[str, Allowed | None]:
     """Return what is allowed by name. Raises KafkaError."""
+    admin = side.admin
     if kind is Kind.TOPIC:
         return _topics(admin, names, timeout_ms)
     if kind is Kind.TRANSACTIONAL_ID:
@@ -75,7 +78,7 @@ def _look_up(kind: Kind, names: list[str], admin: Admin, timeout_ms: int) -> dic
         return _each(admin.group_operations(names, partial=True, timeout_ms=timeout_ms))
     if kind is Kind.CLUSTER:
         return dict.fromkeys(names, Allowed(admin.cluster_operations(timeout_ms=timeout_ms)))
-    return dict.fromkeys(names, Allowed(_on_brokers(admin, timeout_ms)))
+    return dict.fromkeys(names, Allowed(_on_brokers(side)))
 
 
 def _topics(admin: Admin, names: list[str], timeout_ms: int) -> dict[str, Allowed | None]:
@@ -94,13 +97,12 @@ def _denied(found: Outcomes[str, V]) -> list[str]:
     return [name for name, error in found.failed.items() if isinstance(error, AuthorizationFailed)]
 
 
-def _on_brokers(admin: Admin, timeout_ms: int) -> Operations:
+def _on_brokers(side: Observed) -> Operations:
     """Return what is allowed on the configuration of one of the brokers: one permission is for all of them.
 
     A client without Describe on the cluster gets no answer about it, so this reads it.
     """
-    broker = ConfigResource.broker(admin.describe_cluster(timeout_ms=timeout_ms).brokers[0].node_id)
     with contextlib.suppress(AuthorizationFailed):
-        admin.describe_configs([broker], timeout_ms=timeout_ms)
+        side.broker_settings  # noqa: B018 - a fact that is read
         return frozenset({AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS})
     return frozenset({AclOperation.DESCRIBE})

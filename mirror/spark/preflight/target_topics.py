@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Unpack
 
-from mirror.client import Admin, NewTopic, TopicDescription
+from mirror.client import NewTopic, TopicDescription
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.planning import broker_retention
 from mirror.spark.planning.range_planner import select_topics
@@ -15,6 +15,7 @@ from mirror.spark.preflight.topic_preparation import Means, Pairs, TopicPreparat
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
+    from mirror.observation import Sides
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +60,8 @@ class Prepared:
 
 def prepare_topics(
     flow: FlowConfig,
-    source: Admin,
-    target: Admin,
+    sides: Sides,
     *,
-    wanted: Mapping[str, TopicDescription] | None = None,
     validate_only: bool = False,
     **means: Unpack[Means],
 ) -> Prepared:
@@ -72,24 +71,26 @@ def prepare_topics(
     ``configs`` keys select, and with the flow's replication factor. A topic of the flow with fewer partitions than its
     source is extended. A topic that cannot be prepared becomes an obstacle, and does not stop the other topics.
 
-    The warnings also say what the two configurations will do to the records. ``wanted`` are the source topics that are
-    copied if they are known. With ``validate_only`` nothing is changed: brokers only check what would be. Raises
-    FlowError if no topic matches, and KafkaError if a cluster cannot be read.
+    The warnings also say what the two configurations will do to the records. With ``validate_only`` nothing is changed:
+    brokers only check what would be. Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
     # First, because heartbeats are copied, too.
-    own_on_source, on_source = flow_topics.prepare(flow_topics.on_source(flow), source, validate_only=validate_only)
-    if wanted is None:
-        topics = source.list_topics()
-        wanted = {name: topics[name] for name in select_topics(flow, topics)}
+    own_on_source, on_source = flow_topics.prepare(
+        flow_topics.on_source(flow), sides.source, validate_only=validate_only
+    )
+    if own_on_source and not validate_only:
+        sides = sides.again()
+    topics = sides.source.topics
+    wanted = {name: topics[name] for name in select_topics(flow, topics)}
     # Before what is recorded there.
-    own, on_target = flow_topics.prepare(flow_topics.on_target(flow), target, validate_only=validate_only)
-    preparation = TopicPreparation(flow, wanted, source, target, means, validate_only=validate_only)
+    own, on_target = flow_topics.prepare(flow_topics.on_target(flow), sides.target, validate_only=validate_only)
+    preparation = TopicPreparation(flow, wanted, sides, means, validate_only=validate_only)
     targets = preparation.targets()
     copyable = [name for name, count in targets.copyable.items() if count]
     pairs, warnings = preparation.compare(copyable)
     return Prepared(
         targets=targets,
-        warnings=[*warnings, *on_target, *on_source, *broker_retention.warnings(flow, target)],
+        warnings=[*warnings, *on_target, *on_source, *broker_retention.warnings(flow, sides.target)],
         existing=preparation.existing,
         pairs=pairs,
         new=preparation.created,
@@ -99,17 +100,16 @@ def prepare_topics(
     )
 
 
-def prepare_own_topics(flow: FlowConfig, source: Admin, target: Admin) -> list[str]:
+def prepare_own_topics(flow: FlowConfig, sides: Sides) -> list[str]:
     """Prepare the topics that ``flow`` writes itself on both clusters, and return the warnings. Raises KafkaError."""
-    _, on_source = flow_topics.prepare(flow_topics.on_source(flow), source)
-    _, on_target = flow_topics.prepare(flow_topics.on_target(flow), target)
+    _, on_source = flow_topics.prepare(flow_topics.on_source(flow), sides.source)
+    _, on_target = flow_topics.prepare(flow_topics.on_target(flow), sides.target)
     return [*on_target, *on_source]
 
 
 def prepare_new_topics(
     flow: FlowConfig,
-    source: Admin,
-    target: Admin,
+    sides: Sides,
     before: TargetTopics,
     topics: Mapping[str, TopicDescription],
     **means: Unpack[Means],
@@ -120,7 +120,7 @@ def prepare_new_topics(
     """
     # To list all topics of the target costs more than all else; brokers refuse collisions with others than the flow's.
     rivals = {flow.target_topic(name) for name in before.copyable}
-    preparation = TopicPreparation(flow, topics, source, target, means, rivals=rivals)
+    preparation = TopicPreparation(flow, topics, sides, means, rivals=rivals)
     targets = preparation.targets().beside(before)
     pairs, warnings = preparation.compare(
         [name for name in topics if targets.copyable.get(name) and not before.copyable.get(name)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from mirror.alignment.deletions.records import SourceTopic
 from mirror.alignment.owned_topics import OwnedTopics
 from mirror.alignment.ownership import Standing
-from mirror.client import Admin, ConfigResource, NewTopic, Outcomes, TopicDescription
+from mirror.client import NewTopic, Outcomes, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics, colliding, not_owned, too_long
@@ -21,11 +21,12 @@ from mirror.spark.preflight.refused_configs import without_refused
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from mirror.alignment.deletions.creations import CreationRecorder
     from mirror.config.models import FlowConfig
+    from mirror.observation import Side, Sides
 
 INVALID_TOPIC: Final = 17
 """Kafka's error code for a name that brokers refuse, also because it collides (``Errors.INVALID_TOPIC_EXCEPTION``)."""
@@ -61,8 +62,7 @@ class TopicPreparation:
         self,
         flow: FlowConfig,
         wanted: Mapping[str, TopicDescription],
-        source: Admin,
-        target: Admin,
+        sides: Sides,
         means: Means,
         *,
         rivals: AbstractSet[str] | None = None,
@@ -82,8 +82,8 @@ class TopicPreparation:
         """Lines about configurations with which topics are not created."""
         self._flow: Final = flow
         self._wanted: Final = wanted
-        self._source: Final = source
-        self._target: Final = target
+        self._source: Final = sides.source
+        self._target: Final = sides.target
         self._rivals: Final = rivals
         self._validate_only: Final = validate_only
         self._recorder: Final = None if validate_only else means.get("recorder")
@@ -95,7 +95,9 @@ class TopicPreparation:
         self._standings: Final[dict[str, Standing]] = {}
         """Of the target topics that existed."""
         self._source_of: Final = {flow.target_topic(name): name for name in wanted if name not in self.obstacles}
-        self.existing: dict[str, TopicDescription] = self._describe(self._source_of)
+        if rivals is None:
+            self._target.topics  # noqa: B018 - read first: it describes those that are wanted, too
+        self.existing: dict[str, TopicDescription] = self._described(self._target.describe(self._source_of))
         """The target topics that exist, by name."""
         self._create_missing()
         self._leave_others()
@@ -120,7 +122,7 @@ class TopicPreparation:
         """
         flow, names = self._flow, {self._flow.target_topic(topic) for topic in topics}
         existing = {name: one for name, one in sorted(self.existing.items()) if name in names}
-        configs = _configs(self._target, list(existing))
+        configs = _configs(self._target, existing)
         of_new = {name: topic.configs for name, topic in self.created.items() if name not in existing}
         shown = [topic for topic in topics if flow.target_topic(topic) in configs.keys() | of_new.keys()]
         pairs = {
@@ -137,8 +139,7 @@ class TopicPreparation:
             *topic_compare.warnings(flow, of_existing),
         ]
 
-    def _describe(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        found = self._target.describe_topics(names, partial=True)
+    def _described(self, found: Outcomes[str, TopicDescription]) -> dict[str, TopicDescription]:
         for name, error in found.failed.items():
             if not isinstance(error, BrokerError):
                 raise error  # the cluster does not answer
@@ -176,7 +177,7 @@ class TopicPreparation:
             )
         if self._rivals is not None and (invalid := [name for name in failed if _code(failed[name]) == INVALID_TOPIC]):
             others = [self._source_of[name] for name in invalid]
-            self.obstacles.update(colliding(self._flow, others, self._target.list_topics().keys()))
+            self.obstacles.update(colliding(self._flow, others, self._target.again().topics.keys()))
         self.created = {name: topic for name, topic in new.items() if name not in failed}
         counts = {name: topic.partitions for name, topic in self.created.items()}
         self._allowance.spend(_now_ms(), topics=len(counts), partitions=sum(counts.values()))
@@ -196,7 +197,7 @@ class TopicPreparation:
         if not missing:
             return {}
         rivals = self._rivals
-        known = self._target.list_topics().keys() if rivals is None else rivals - {*map(flow.target_topic, missing)}
+        known = self._target.topics.keys() if rivals is None else rivals - {*map(flow.target_topic, missing)}
         self.obstacles.update(colliding(flow, missing, known))
         configs = self._source_configs([topic for topic in missing if topic not in self.obstacles])
         for topic, error in configs.failed.items():
@@ -232,7 +233,7 @@ class TopicPreparation:
         """Store which topics are about to be created. Brokers without topic ids cannot show which were."""
         if self._recorder is None:
             return
-        cluster_id = self._source.describe_cluster().cluster_id or ""
+        cluster_id = self._source.cluster.cluster_id or ""
         sources = {name: self._wanted[self._source_of[name]] for name in new}
         self._recorder.intend(
             {
@@ -245,7 +246,7 @@ class TopicPreparation:
     def _source_configs(self, topics: list[str]) -> Outcomes[str, dict[str, str]]:
         if self._flow.configs == "off":
             return Outcomes({topic: {} for topic in topics}, {})
-        return self._source.describe_topic_configs(topics, partial=True)
+        return self._source.own_configs(topics)
 
     def _send(self, new: Mapping[str, NewTopic], *, validate_only: bool = False) -> dict[str, KafkaError]:
         """Create topics; return the errors by topic."""
@@ -257,7 +258,7 @@ class TopicPreparation:
         )
 
     def _create(self, topics: list[NewTopic], *, validate_only: bool) -> Outcomes[str, uuid.UUID | None]:
-        found = self._target.create_topics(topics, partial=True, validate_only=validate_only)
+        found = self._target.admin.create_topics(topics, partial=True, validate_only=validate_only)
         if not validate_only:
             self._ids.update({name: topic_id for name, topic_id in found.items() if topic_id is not None})
         return found
@@ -288,7 +289,7 @@ class TopicPreparation:
         """Make obstacles of the topics that exist and are not the flow's, as far as they cannot be copied into."""
         self._owned.add({name: one for name, one in self.existing.items() if name in self.created})
         others = {name: one for name, one in self.existing.items() if name not in self.created}
-        self._standings.update(self._owned.standings(self._target, others))
+        self._standings.update(self._owned.standings(self._target.admin, others))
         for name, standing in self._standings.items():
             topic = self._source_of[name]
             found = not_owned(self._flow, name, standing, has=self._has(name), needed=self._needed(topic))
@@ -308,7 +309,7 @@ class TopicPreparation:
             return
         failed = send_in_portions(
             fitting,
-            lambda names: self._target.create_partitions(
+            lambda names: self._target.admin.create_partitions(
                 {name: lacking[name] for name in names}, partial=True, validate_only=self._validate_only
             ),
             on_throttled=self._note_throttled,
@@ -338,7 +339,7 @@ class TopicPreparation:
         give_up_s = time.monotonic() + patience_s
         while lacking:
             before, began_s = len(lacking), time.monotonic()
-            self.existing = {**self.existing, **self._describe(lacking)}
+            self.existing |= self._described(self._target.admin.describe_topics(lacking, partial=True))
             lacking = {
                 name: count
                 for name, count in lacking.items()
@@ -377,13 +378,10 @@ def _code(error: KafkaError) -> int | None:
     return error.code if isinstance(error, BrokerError) else None
 
 
-def _configs(admin: Admin, topics: Sequence[str]) -> dict[str, dict[str, str]]:
+def _configs(side: Side, topics: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return each topic's configuration, with its brokers' defaults.
 
     Leaves out topics whose configuration the brokers do not show: these are not compared. If a topic is to be created,
     the creation reports the missing permission.
     """
-    if not topics:
-        return {}
-    found = admin.describe_configs([ConfigResource.topic(name) for name in topics], partial=True)
-    return {resource.name: readable(entries) for resource, entries in found.items()}
+    return {name: readable(entries) for name, entries in side.configs(topics).items()}

@@ -17,17 +17,17 @@ from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from mirror.client import Admin
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.positions import GroupState
     from mirror.groups.translation.logs import PartitionLogs
+    from mirror.observation import Side, Sides
     from mirror.rehearsal.values import Blocker
 
 
 def coverage(
     config: MirrorConfig,
     flow: FlowConfig,
-    clusters: tuple[Admin, Admin],
+    sides: Sides,
     partitions: Collection[TopicPartition],
     only: Collection[str] = (),
 ) -> Iterator[Blocker]:
@@ -35,13 +35,13 @@ def coverage(
 
     Raises KafkaError if a cluster does not answer.
     """
-    source, target = clusters
+    source, target = sides
     groups = reading_groups(source)
     yield from uncovered((one for one in groups if not only or one.group in only), _flows(config, flow))
     wanted = {TopicPartition(flow.target_topic(tp.topic), tp.partition) for tp in partitions}
     names = {tp.topic for tp in partitions}
     possible = {flow.target_topic(name) for name in names - too_long(flow, names).keys()}
-    topics = target.describe_topics(possible, partial=True, timeout_ms=CALL_TIMEOUT_MS)
+    topics = target.describe(possible)
     there = {TopicPartition(name, one.partition) for name, topic in topics.items() for one in topic.partitions}
     bounds = log_bounds(target, there - wanted)
     yield from target_only(_sizes(there - wanted, bounds), flow.source, flow.target)
@@ -50,7 +50,7 @@ def coverage(
 def coverage_back(
     config: MirrorConfig,
     flow: FlowConfig,
-    clusters: tuple[Admin, Admin],
+    sides: Sides,
     backs: Collection[FlowConfig],
     only: Collection[str] = (),
 ) -> Iterator[Blocker]:
@@ -58,9 +58,9 @@ def coverage_back(
 
     Raises KafkaError if a cluster does not answer.
     """
-    source, target = clusters
+    source, target = sides
     groups = reading_groups(target)
-    originals, copies = source.list_topics(), target.list_topics()
+    originals, copies = source.topics, target.topics
     flows = _flows_back(config, flow, originals.keys())
     yield from uncovered((one for one in groups if not only or one.group in only), flows)
     here, there = set[TopicPartition](), set[TopicPartition]()
@@ -82,18 +82,17 @@ def _sizes(
     return {tp: bounds[tp][1] - bounds[tp][0] if tp in bounds else None for tp in tps}
 
 
-def reading_groups(admin: Admin) -> list[ReadingGroup]:
+def reading_groups(side: Side) -> list[ReadingGroup]:
     """Return the consumer groups of a cluster, without those of this program. Raises KafkaError."""
-    reader = GroupReader(admin, SystemClock(), CALL_TIMEOUT_MS)
+    reader = GroupReader(side.admin, SystemClock(), CALL_TIMEOUT_MS)
     names = [name for name, one in reader.list_groups().items() if one.is_supported and not is_own_group(name)]
-    existing = admin.list_topics()
     found = []
     for name, committed in reader.offsets(names).items():
         if isinstance(committed, KafkaError):
             found.append(ReadingGroup(group=name, error=f"what it has committed could not be read: {committed}"))
         else:
             topics = {tp.topic for tp in (*committed, *committed.failed)}
-            found.append(ReadingGroup(group=name, topics=frozenset(topics & existing.keys())))
+            found.append(ReadingGroup(group=name, topics=frozenset(topics & side.topics.keys())))
     return found
 
 

@@ -4,7 +4,7 @@
 
     groups of both sides, offset index ──GroupSync──┐
     progress, ends of the source ──FlowObserver─────┼─► decision ─► Rehearsal
-    topics, configurations, ACLs ──read_drift───────┘
+    topics, configurations, ACLs ──compare──────────┘
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import Admin, TopicPartition
+from mirror.client import TopicPartition
 from mirror.config.flow_rules import source_options
 from mirror.errors import KafkaError
 from mirror.groups.decision import Reason
@@ -26,10 +26,9 @@ from mirror.rehearsal.limits import over_limits
 from mirror.rehearsal.values import Blocker, GroupRehearsal, Kind, Limits, Rehearsal
 from mirror.relay.progress.status_topic import STATUS_MS
 from mirror.runtime.clock import SystemClock
-from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.status_table import StatusTable, read_status
 from mirror.spark.planning.log_sizes import LogSpan, sizes_of
-from mirror.spark.preflight.drift import read_drift
+from mirror.spark.preflight.drift import compare
 from mirror.spark.preflight.flow_groups import open_sync, rules_of
 from mirror.spark.rehearsing.backlogs import Missing, read_backlogs
 from mirror.spark.rehearsing.coverage import coverage, others_in_front
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.positions import GroupPosition, GroupState
     from mirror.groups.translation.logs import PartitionLogs
+    from mirror.observation import Side, Sides
     from mirror.rehearsal.values import Backlog
     from mirror.relay.offsets.copy_count import Move
     from mirror.spark.ledger.status_table import LastError
@@ -66,25 +66,25 @@ class Request:
     waivers: Waivers = field(default_factory=Waivers)
 
 
-def rehearse(request: Request) -> Rehearsal:
+def rehearse(request: Request, sides: Sides) -> Rehearsal:
     """Read both clusters of a flow, and decide. Raises FlowError if no topic matches, KafkaError."""
     flow, config = request.flow, request.config
-    with open_sync(config, flow, only=request.groups) as sync, open_admins(config, flow) as (source, target):
+    with open_sync(config, flow, only=request.groups) as sync:
         report = sync.round(write=False, keep_logs=True)
         # Only now: so no group is behind the end, and nothing has arrived that the index does not have.
         reported, unread = _reported(config, flow)
-        seen = FlowObserver(flow, SystemClock().unix_ms).observe(source, target, reported)
-        ends = log_bounds(target, {one.target for state in report.groups.values() for one in state.positions})
+        seen = FlowObserver(flow, SystemClock().unix_ms).observe(sides, reported)
+        ends = log_bounds(sides.target, {one.target for state in report.groups.values() for one in state.positions})
         advice = Advice(flow.name, flow.source, flow.target, syncs=flow.groups.sync)
         groups = [_group(state, sync, seen, ends, advice, request.limits) for _, state in sorted(report.groups.items())]
-        backlogs, complete = _backlogs(config, flow, source, seen)
+        backlogs, complete = _backlogs(config, flow, sides.source, seen)
         uncovered, waived = request.waivers.apply(
             [
-                *coverage(config, flow, (source, target), seen.offsets, request.groups),
+                *coverage(config, flow, sides, seen.offsets, request.groups),
                 *others_in_front(flow, report.groups.values(), sync.logs),
             ]
         )
-        drift = read_drift(config, flow)
+        drift = compare(config, flow, sides).drift
         rehearsal = Rehearsal(
             flow=flow.name,
             old=flow.source,
@@ -191,7 +191,7 @@ def _without_groups(flow: FlowConfig) -> Iterable[str]:
 
 
 def _backlogs(
-    config: MirrorConfig, flow: FlowConfig, source: Admin, seen: Observation
+    config: MirrorConfig, flow: FlowConfig, source: Side, seen: Observation
 ) -> tuple[tuple[Backlog, ...], bool]:
     """Return what has not arrived, and whether the age of the oldest record of all partitions is known."""
 

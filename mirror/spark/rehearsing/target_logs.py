@@ -10,17 +10,17 @@ from mirror.spark.planning.range_planner import NO_LEADER
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from mirror.client import Admin
+    from mirror.observation import Side
 
 CALL_TIMEOUT_MS: Final = 10_000
 
 
-def log_bounds(admin: Admin, tps: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+def log_bounds(side: Side, tps: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
     """Return the log start offset and the high watermark of the partitions that exist and whose leaders answer.
 
     Raises KafkaError if the cluster does not answer.
     """
-    topics = admin.describe_topics({tp.topic for tp in tps}, partial=True, timeout_ms=CALL_TIMEOUT_MS)
+    topics = side.describe({tp.topic for tp in tps})
     led = {
         TopicPartition(name, one.partition)
         for name, topic in topics.items()
@@ -31,7 +31,7 @@ def log_bounds(admin: Admin, tps: Collection[TopicPartition]) -> dict[TopicParti
     if not wanted:
         return {}
     starts, ends = (
-        admin.list_offsets(
+        side.admin.list_offsets(
             dict.fromkeys(wanted, spec), isolation="read_uncommitted", partial=True, timeout_ms=CALL_TIMEOUT_MS
         )
         for spec in (EARLIEST, LATEST)

@@ -6,22 +6,22 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import LATEST, Admin, TopicPartition
+from mirror.client import LATEST, TopicPartition
 from mirror.config.flow_rules import source_options, target_options
 from mirror.errors import KafkaError
 from mirror.groups.decision import Reason, passed_text
 from mirror.groups.translation.both_ways import BothWaysPartition
 from mirror.groups.way_back import WayBack
+from mirror.observation import Sides
 from mirror.rehearsal.advice import Advice
 from mirror.rehearsal.coverage import left_behind
 from mirror.rehearsal.decision import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.limits import over_limits
 from mirror.rehearsal.values import Blocker, Kind, Rehearsal
 from mirror.runtime.clock import SystemClock
-from mirror.spark.flow_admins import open_admins
 from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.planning.range_planner import select_topics
-from mirror.spark.preflight.drift import read_drift
+from mirror.spark.preflight.drift import compare
 from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, only_groups, rules_of
 from mirror.spark.rehearsing.backlogs import Missing, read_backlogs
 from mirror.spark.rehearsing.coverage import coverage_back
@@ -32,6 +32,7 @@ from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
 from mirror.spark.status.observation import FlowObserver
 
 if TYPE_CHECKING:
+    from mirror.client import Admin
     from mirror.config.models import FlowConfig
     from mirror.groups.back_positions import BackPosition
     from mirror.groups.translation.logs import PartitionLogs
@@ -43,22 +44,19 @@ _RECOVERY: Final = "how long the rest takes is said for the flow that copies it"
 _NOT_COMPARED: Final = "topics, configurations and ACLs are not compared: no flow copies these topics back"
 
 
-def rehearse_back(request: Request) -> Rehearsal:
+def rehearse_back(request: Request, sides: Sides) -> Rehearsal:
     """Read both clusters of a flow, and decide about the way back. Raises FlowError if no topic matches, KafkaError."""
-    flow, config = request.flow, request.config
+    flow, config, (source, target) = request.flow, request.config, sides
     clients = flow.name, source_options(config, flow), target_options(config, flow), flow.copy_policy()
     rules = only_groups(rules_of(flow), request.groups)
     feeding = feeding_flow(config, flow), also_fed(config, flow)
-    with (
-        WayBack(*clients, rules, SystemClock(), *feeding) as way_back,
-        open_admins(config, flow) as (source, target),
-    ):
+    with WayBack(*clients, rules, SystemClock(), *feeding) as way_back:
         positions, problems = way_back.read()
-        seen = FlowObserver(flow, SystemClock().unix_ms).observe(source, target, StatusTable())
-        partitions = _partitions(flow, source, target)
+        seen = FlowObserver(flow, SystemClock().unix_ms).observe(sides, StatusTable())
+        partitions = _partitions(flow, sides)
         others = {old: new for old, new in partitions.items() if new not in way_back.logs}
         logs = {**way_back.open(others), **way_back.logs}
-        ends = _last_stable(target, partitions.values())
+        ends = _last_stable(target.admin, partitions.values())
         arrived = {new: _arrived(one, ends.get(new)) for new, one in logs.items()}
         bounds = log_bounds(source, {one.source for one in positions})
         runs = is_running(seen)
@@ -92,12 +90,12 @@ def rehearse_back(request: Request) -> Rehearsal:
         backs = _flows_back(request, partitions)
         uncovered, waived = request.waivers.apply(
             [
-                *coverage_back(config, flow, (source, target), backs, request.groups),
+                *coverage_back(config, flow, sides, backs, request.groups),
                 *_not_copied_back(backlogs, logs),
                 *left_behind({} if runs else tails, flow.name, flow.target, flow.source),
             ]
         )
-    drifts = [(back, read_drift(config, back)) for back in backs]
+    drifts = [(back, compare(config, back, Sides(target, source)).drift) for back in backs]
     rehearsal = Rehearsal(
         flow=flow.name,
         old=flow.target,
@@ -144,9 +142,9 @@ def _flows_back(request: Request, partitions: Mapping[TopicPartition, TopicParti
     ]
 
 
-def _partitions(flow: FlowConfig, source: Admin, target: Admin) -> dict[TopicPartition, TopicPartition]:
+def _partitions(flow: FlowConfig, sides: Sides) -> dict[TopicPartition, TopicPartition]:
     """Return the partitions of the topics that the flow copies and that the target has, by those of the source."""
-    topics, there = source.list_topics(), target.list_topics()
+    topics, there = sides.source.topics, sides.target.topics
     found = {}
     for name in select_topics(flow, topics):
         copy = there.get(flow.target_topic(name))

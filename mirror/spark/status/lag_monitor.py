@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from mirror.client import Admin
 from mirror.errors import FlowError, MirrorError
 from mirror.runtime.clock import SystemClock
+from mirror.spark.clusters import Clusters
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.telemetry.lag import lag_metrics
@@ -131,8 +131,8 @@ def measure_once(config: MirrorConfig, flow: FlowConfig, telemetry: RunTelemetry
     Raises MirrorError if a cluster does not answer.
     """
     if not telemetry.enabled:
-        with Admin(config.clusters[flow.target].client_options()) as target:
-            return read_index_size(target, flow.name)
+        with Clusters(config) as clusters:
+            return read_index_size(clusters.side(flow.target), flow.name)
     with StatusReader(config, flow, reports=reports, call_timeout_ms=WATCH_CALL_TIMEOUT_MS) as reader:
         status = reader.read()
     record_lags(telemetry, status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import EARLIEST, LATEST, Admin, ConfigResource, Outcomes, TopicPartition
+from mirror.client import EARLIEST, LATEST, Outcomes, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.relay.batches.topic_config import FOREVER, TopicConfig, readable
 from mirror.relay.progress.committed import ProgressStore
@@ -22,8 +22,9 @@ from mirror.telemetry.lag.offset_history import PartitionOffsets
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from mirror.client import TopicDescription
+    from mirror.client import Admin, TopicDescription
     from mirror.config.models import FlowConfig
+    from mirror.observation import Side, Sides
     from mirror.relay.progress.committed import Progress
     from mirror.relay.progress.control import RunControl
     from mirror.spark.ledger.status_table import StatusTable
@@ -88,12 +89,12 @@ class FlowObserver:
         self._copies_ms = 0
         self._withheld: dict[TopicPartition, OpenTransaction] | None = None
 
-    def observe(self, source: Admin, target: Admin, table: StatusTable) -> Observation:
+    def observe(self, sides: Sides, table: StatusTable) -> Observation:
         """Read both clusters; ``table`` is what runs have reported.
 
         Raises FlowError if no topic matches, KafkaError if a cluster does not answer.
         """
-        all_topics = source.list_topics()
+        source, target, all_topics = sides.source.admin, sides.target.admin, sides.source.topics
         topics = {name: all_topics[name] for name in select_topics(self._flow, all_topics)}
         leaders = {
             TopicPartition(name, partition.partition): partition.leader
@@ -121,7 +122,7 @@ class FlowObserver:
         }
         topic_ids = {name: str(topic.topic_id or "") for name, topic in topics.items()}
         gaps = {tp: self._gap(found, topic_ids[tp.topic], offsets[tp], tp) for tp, found in progress.items()}
-        lost = self._lost_copies(target, {tp: targets[tp] for tp in progress}, progress, time_ms)
+        lost = self._lost_copies(sides.target, {tp: targets[tp] for tp in progress}, progress, time_ms)
         not_begun = {tp for tp in ends if tp not in progress}
         return Observation(
             time_ms=time_ms,
@@ -132,16 +133,16 @@ class FlowObserver:
             gaps={tp: gap for tp, gap in gaps.items() if gap is not None},
             high_watermarks=high,
             withheld=self._open_transactions(source, {tp: (ends[tp], end) for tp, end in high.items()}, time_ms),
-            obstacles=self._obstacles(target, {tp: targets[tp] for tp in leaders if tp not in progress}, table),
+            obstacles=self._obstacles(sides.target, {tp: targets[tp] for tp in leaders if tp not in progress}, table),
             lost_copies=lost,
             firsts=self._firsts(source, not_begun | lost.keys(), starts, ends) | _begun(table, not_begun, run),
             leaders=leaders,
             control=run,
         )
 
-    def observe_source(self, source: Admin) -> Observation:
+    def observe_source(self, side: Side) -> Observation:
         """Observe the source without the target: its ends. Raises what :meth:`observe` does."""
-        all_topics = source.list_topics()
+        source, all_topics = side.admin, side.topics
         leaders = {
             TopicPartition(name, partition.partition): partition.leader
             for name in select_topics(self._flow, all_topics)
@@ -164,11 +165,12 @@ class FlowObserver:
             leaders=leaders,
         )
 
-    def observe_target(self, target: Admin) -> Observation:
+    def observe_target(self, side: Side) -> Observation:
         """Observe the target without the source: the progress, and the run. Raises KafkaError."""
+        target = side.admin
         sources = {
             TopicPartition(name, partition.partition): TopicPartition(topic, partition.partition)
-            for name, described in target.list_topics().items()
+            for name, described in side.topics.items()
             if (topic := source_topic_for(self._flow, name)) is not None
             for partition in described.partitions
         }
@@ -187,19 +189,19 @@ class FlowObserver:
             obstacles={},
         )
 
-    def retention_ms(self, source: Admin, topics: Iterable[str]) -> Mapping[str, int | None]:
+    def retention_ms(self, source: Side, topics: Iterable[str]) -> Mapping[str, int | None]:
         """Return how long the topics retain their records, by name; None: forever, or the permission is missing."""
-        unread = [ConfigResource.topic(name) for name in topics if name not in self._retention_ms]
+        unread = [name for name in topics if name not in self._retention_ms]
         if not unread:
             return self._retention_ms
         try:
-            found = source.describe_configs(unread, partial=True, timeout_ms=_SOURCE_CALL_TIMEOUT_MS)
+            found = source.configs(unread)
         except KafkaError:
             return self._retention_ms  # The next observation tries again.
-        for resource, entries in found.items():
+        for name, entries in found.items():
             config = TopicConfig.of(readable(entries))
-            self._retention_ms[resource.name] = None if config.retention_ms == FOREVER else config.retention_ms
-        refused = [resource.name for resource, error in found.failed.items() if isinstance(error, AuthorizationFailed)]
+            self._retention_ms[name] = None if config.retention_ms == FOREVER else config.retention_ms
+        refused = [name for name, error in found.failed.items() if isinstance(error, AuthorizationFailed)]
         self._retention_ms |= dict.fromkeys(refused)
         return self._retention_ms
 
@@ -221,7 +223,7 @@ class FlowObserver:
         return self._withheld
 
     def _obstacles(
-        self, target: Admin, targets: Mapping[TopicPartition, TopicPartition], table: StatusTable
+        self, target: Side, targets: Mapping[TopicPartition, TopicPartition], table: StatusTable
     ) -> dict[TopicPartition, str]:
         """Return why partitions without progress cannot be copied, if their target topic does not exist.
 
@@ -229,9 +231,7 @@ class FlowObserver:
         """
         flow = self._flow
         obstacles = too_long(flow, {tp.topic for tp in targets})
-        existing = target.describe_topics(
-            {to.topic for tp, to in targets.items() if tp.topic not in obstacles}, partial=True
-        )
+        existing = target.describe({to.topic for tp, to in targets.items() if tp.topic not in obstacles})
         missing = [
             tp
             for tp, to in targets.items()
@@ -239,13 +239,13 @@ class FlowObserver:
             and (to.topic not in existing or to.partition >= len(existing[to.topic].partitions))
         ]
         if missing_topics := {tp.topic for tp in missing if targets[tp].topic not in existing}:
-            obstacles |= colliding(flow, missing_topics, target.list_topics().keys())
+            obstacles |= colliding(flow, missing_topics, target.topics.keys())
         found = {tp: table.obstacles[tp.topic].reason for tp in missing if tp.topic in table.obstacles}
         return found | {tp: obstacles[tp.topic].reason for tp in targets if tp.topic in obstacles}
 
     def _lost_copies(
         self,
-        target: Admin,
+        target: Side,
         targets: Mapping[TopicPartition, TopicPartition],
         progress: Mapping[TopicPartition, Progress],
         time_ms: int,
@@ -254,7 +254,7 @@ class FlowObserver:
         marks = {tp: mark for tp, found in progress.items() if (mark := found.target) is not None and mark.end > 0}
         if not 0 <= time_ms - self._copies_ms < len(marks) * _START_INTERVAL_MS:
             names = {targets[tp].topic for tp in marks}
-            described = target.describe_topics(names, partial=True) if names else Outcomes({}, {})
+            described = target.describe(names) if names else Outcomes({}, {})
             self._copies = dict.fromkeys(names - described.failed.keys()) | described
             self._copies_ms = time_ms
         found: dict[TopicPartition, str] = {}

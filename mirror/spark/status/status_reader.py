@@ -11,12 +11,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
-from mirror.client import Admin
-from mirror.cluster.settings import ClusterSettings
 from mirror.errors import KafkaError, MirrorError
 from mirror.relay.progress.status_topic import STATUS_MS, StatusFollower
 from mirror.runtime.clock import SystemClock
-from mirror.spark.contact import contact
+from mirror.spark.clusters import Clusters
 from mirror.spark.ledger.status_table import LastError, StatusTable
 from mirror.spark.status.flow_status import FlowStatus
 from mirror.spark.status.index_size import read_index_size
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
 
     from mirror.client import TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Side, Sides
     from mirror.relay.model.reports import TaskState
     from mirror.relay.progress.status_values import RunState
     from mirror.spark.status.observation import Observation
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 WATCH_CALL_TIMEOUT_MS: Final = 10_000
 """The time-out of each call if the status is read again soon, and a user waits for it."""
-_TIMEOUT_KEY: Final = "default.api.timeout.ms"
 _INDEX_INTERVAL_MS: Final = 300_000
 """The size of the offset index changes slowly, and brokers return it with those of all their logs."""
 _UNKNOWN_INDEX_INTERVAL_MS: Final = 30_000
@@ -65,11 +63,14 @@ class StatusReader:
         config: MirrorConfig,
         flow: FlowConfig,
         *,
+        clusters: Clusters | None = None,
         reports: Reports | None = None,
         call_timeout_ms: int | None = None,
         unix_ms: Callable[[], int] | None = None,
     ) -> None:
-        """``reports`` are those of a driver, which follows the status topic; None: the reader does.
+        """``clusters`` have the clients, which the caller closes; None: the reader has its own.
+
+        ``reports`` are those of a driver, which follows the status topic; None: the reader does.
 
         ``call_timeout_ms`` bounds each call; None: the clusters' configuration does. ``unix_ms`` returns ms since 1970;
         None: by this host's clock.
@@ -83,7 +84,8 @@ class StatusReader:
         self._reports: Final = reports or self._follow
         self._observer: Final = FlowObserver(flow, self._unix_ms)
         self._lags: Final = LagTracker()
-        self._clients: tuple[Admin, Admin] | None = None
+        self._own: Final = Clusters(config, call_timeout_ms)
+        self._clusters: Final = clusters or self._own
         self._follower: StatusFollower | None = None
         self._index_bytes: int | None = None
         self._index_due_ms = 0
@@ -98,61 +100,48 @@ class StatusReader:
 
     def close(self) -> None:
         """Close the connections; the next reading opens new ones."""
-        for client in (*(self._clients or ()), *([self._follower] if self._follower else [])):
-            client.close()
-        self._clients = self._follower = None
+        self._own.close()
+        if self._follower is not None:
+            self._follower.close()
+        self._follower = None
 
-    def read(self) -> FlowStatus:
-        """Read both clusters. Raises FlowError if no topic matches, KafkaError if a cluster does not answer."""
+    def read(self, sides: Sides | None = None) -> FlowStatus:
+        """Read both clusters, by an observation that a command has begun; None: by a new one.
+
+        Raises FlowError if no topic matches, KafkaError if a cluster does not answer.
+        """
         try:
-            return self._read(*self._open())
+            return self._read(sides or self._clusters.of(self.flow).again())
         except MirrorError:
             self.close()
             raise
 
-    def read_alone(self, away: str, error: MirrorError) -> FlowStatus:
+    def read_alone(self, sides: Sides, away: str, error: MirrorError) -> FlowStatus:
         """Read one cluster while the other one, ``away``, does not answer because of ``error``. Raises as :meth:`read`.
 
         The partitions have the progress or the ends, and no lags.
         """
-        source, target = self._open()
         observer, unread = self._observer, ""
         if away == self.flow.target:
-            found = observer.observe_source(source)
+            found = observer.observe_source(sides.source)
         else:
             self.table, unread = self._reports()
-            found = observer.observe_target(target)
+            found = observer.observe_target(sides.target)
         lags = dict.fromkeys(found.offsets, UNKNOWN_LAG)
         troubles = {tp: LastError(line, found.time_ms) for tp, line in found.unanswered.items()}
         status = self._status(found, lags, troubles, self.table.results())
         return replace(status, away={away: " ".join(str(error).split())}, unread=unread)
 
-    def _open(self) -> tuple[Admin, Admin]:
-        if self._clients is None:
-            source = self._admin(self.flow.source)
-            try:
-                self._clients = source, self._admin(self.flow.target)
-            except BaseException:
-                source.close()
-                raise
-        return self._clients
-
-    def _admin(self, cluster: str) -> Admin:
-        options = self._config.clusters[cluster].client_options()
-        if self._call_timeout_ms is not None:
-            options[_TIMEOUT_KEY] = min(self._call_timeout_ms, ClusterSettings.parse(options).default_api_timeout_ms)
-        return Admin(options)
-
-    def _read(self, source: Admin, target: Admin) -> FlowStatus:
+    def _read(self, sides: Sides) -> FlowStatus:
         self.table, unread = self._reports()
-        observation = self._observer.observe(source, target, self.table)
-        retention_ms = self._observer.retention_ms(source, {tp.topic for tp in observation.offsets})
+        observation = self._observer.observe(sides, self.table)
+        retention_ms = self._observer.retention_ms(sides.source, {tp.topic for tp in observation.offsets})
         results = self.table.results()
         failures = failures_of(self.flow, observation, results)
         lags = lags_of(self._lags, observation, retention_ms, failures, self._unix_ms())
         status = self._status(observation, lags, troubles_of(observation, lags, failures, results), results)
-        index_bytes = self._index_size(target, observation.time_ms)
-        mirrormaker = self._mirrormaker(target, observation.time_ms)
+        index_bytes = self._index_size(sides.target, observation.time_ms)
+        mirrormaker = self._mirrormaker(sides.target, observation.time_ms)
         return replace(status, index_bytes=index_bytes, mirrormaker=mirrormaker, unread=unread)
 
     def _follow(self) -> tuple[StatusTable, str]:
@@ -189,7 +178,7 @@ class StatusReader:
             sync=table.sync,
         )
 
-    def _index_size(self, target: Admin, now_ms: int) -> int | None:
+    def _index_size(self, target: Side, now_ms: int) -> int | None:
         """Return the size of the offset index in bytes, which is read again after a while; None if it is not known."""
         if now_ms >= self._index_due_ms:
             self._index_bytes = read_index_size(target, self.flow.name)
@@ -198,7 +187,7 @@ class StatusReader:
             )
         return self._index_bytes
 
-    def _mirrormaker(self, target: Admin, now_ms: int) -> str | None:
+    def _mirrormaker(self, target: Side, now_ms: int) -> str | None:
         """Return the line about a MirrorMaker 2 that copies again, which is read again after a while."""
         if now_ms >= self._resumed_due_ms:
             options = self._config.clusters[self.flow.target].client_options()
@@ -218,19 +207,21 @@ def read_statuses(
     ``on_waiting`` is called with a line about a cluster that has not answered yet. Returns the statuses, and by flow
     the errors of those that could not be read.
     """
-    answers = contact(config, {name for flow in flows for name in (flow.source, flow.target)}, on_waiting)
     statuses: list[FlowStatus] = []
     errors: dict[str, MirrorError] = {}
-    for flow in flows:
-        away = [(name, error) for name in (flow.source, flow.target) if (error := answers.get(name)) is not None]
-        if len(away) > 1:
-            errors[flow.name] = away[0][1]
-            continue
-        try:
-            with StatusReader(config, flow) as reader:
-                statuses.append(reader.read_alone(*away[0]) if away else reader.read())
-        except MirrorError as error:  # also of a flow that matches no topic
-            errors[flow.name] = error
+    with Clusters(config) as clusters:
+        answers = clusters.away({name for flow in flows for name in (flow.source, flow.target)}, on_waiting)
+        for flow in flows:
+            away = [(name, error) for name in (flow.source, flow.target) if (error := answers.get(name)) is not None]
+            if len(away) > 1:
+                errors[flow.name] = away[0][1]
+                continue
+            sides = clusters.of(flow)
+            try:
+                with StatusReader(config, flow, clusters=clusters) as reader:
+                    statuses.append(reader.read_alone(sides, *away[0]) if away else reader.read(sides))
+            except MirrorError as error:  # also of a flow that matches no topic
+                errors[flow.name] = error
     return statuses, errors
 
 

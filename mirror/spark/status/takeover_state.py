@@ -12,18 +12,18 @@ from mirror.takeover.takeover_topic import TakeoverTopic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirror.client import Admin
+    from mirror.observation import Side
 
 _TIMEOUT_MS: Final = 10_000
 
 
-def read_resumed(target: Admin, options: Mapping[str, object], flow: str) -> str | None:
+def read_resumed(target: Side, options: Mapping[str, object], flow: str) -> str | None:
     """Return the line about a MirrorMaker 2 that copies again, for which the flow has stopped; None if there is none.
 
     ``options`` are those of ``target``. None also if that cannot be read: a run says so.
     """
     try:
-        if not target.describe_topics([takeover_topic_of(flow)], timeout_ms=_TIMEOUT_MS):
+        if not target.describe([takeover_topic_of(flow)]):
             return None
         found = TakeoverTopic(options, flow).read(_TIMEOUT_MS)
     except KafkaError:

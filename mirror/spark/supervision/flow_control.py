@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from mirror.client import Admin
 from mirror.errors import KafkaError, MirrorError
+from mirror.observation import Side
 from mirror.relay.progress.control import POLL_INTERVAL_MS
 from mirror.runtime.clock import SystemClock
-from mirror.spark.contact import is_away
+from mirror.spark.clusters import is_away
 from mirror.spark.preflight import flow_topics
 from mirror.spark.run_control import RunControlClient, new_run_id, takeover_message
 from mirror.spark.supervision.states import Held, Resumed, TakenOver
@@ -315,7 +316,7 @@ class FlowControl:
         found = RunControlClient(self._target(), self._flow.name).read()
         if found is None or found.ended or found.run in self._own_runs or found.is_dead(self._unix_ms()):
             # The record is committed for the flow's progress topic, and its state is in the status topic.
-            flow_topics.prepare(flow_topics.on_target(self._flow), self._target())
+            flow_topics.prepare(flow_topics.on_target(self._flow), Side(self._flow.target, self._target()))
             self._claim(self.run, bool, holds=self._holds)
 
     def _target(self) -> Admin:

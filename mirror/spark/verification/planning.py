@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import EARLIEST, LATEST, ConfigResource, TopicPartition
+from mirror.client import EARLIEST, LATEST, TopicPartition
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
 from mirror.relay.model.ranges import Range
@@ -31,9 +31,10 @@ from mirror.verify.results import PartitionResult, VerifyRange
 from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 
 if TYPE_CHECKING:
-    from mirror.client import Admin, OffsetResult, Outcomes
+    from mirror.client import OffsetResult, Outcomes
     from mirror.config.models import FlowConfig
     from mirror.config.positions import Position
+    from mirror.observation import Side, Sides
     from mirror.relay.progress.committed import Progress
     from mirror.spark.planning.range_planner import SourcePartition
 
@@ -79,26 +80,26 @@ class VerifyPlan:
         return [[by_copy[id(copied)] for copied in task] for task in pack(as_copied, parallelism, size_of=size_of)]
 
 
-def make_plan(request: VerifyRequest, source: Admin, target: Admin) -> VerifyPlan:
+def make_plan(request: VerifyRequest, sides: Sides) -> VerifyPlan:
     """Read both clusters. Raises FlowError if no topic matches, ProofError, and KafkaError if a cluster is silent.
 
     First the progress, then the target's ends, then the source's: what is copied up to the progress is in front of the
     target's end, and what the target has is in front of the source's.
     """
-    flow = request.flow
+    flow, (source, target) = request.flow, sides
     plan = VerifyPlan(
         flow=flow.name,
-        source_cluster_id=source.describe_cluster().cluster_id,
-        target_cluster_id=target.describe_cluster().cluster_id,
+        source_cluster_id=source.cluster.cluster_id,
+        target_cluster_id=target.cluster.cluster_id,
     )
     if request.proof is not None:
         request.proof.check_flow(flow.name, plan.source_cluster_id, plan.target_cluster_id)
-    all_topics = source.list_topics()
+    all_topics = source.topics
     topics = {name: all_topics[name] for name in select_topics(flow, all_topics)}
     unnamed = too_long(flow, topics)
-    offsets = SourceOffsets(flow, {name: topic for name, topic in topics.items() if name not in unnamed}, source)
+    offsets = SourceOffsets(flow, {name: topic for name, topic in topics.items() if name not in unnamed}, source.admin)
     wanted = offsets.target_partitions()
-    progress = ProgressStore(target, flow.name).read(wanted)
+    progress = ProgressStore(target.admin, flow.name).read(wanted)
     logs = _target_logs(target, wanted)
     partitions = offsets.partitions()
     of_source = _configs(source, {one.topic for one in partitions})
@@ -147,9 +148,9 @@ def _not_there(proved: ProvedRange) -> PartitionResult:
 # --- both clusters
 
 
-def _target_logs(target: Admin, wanted: set[TopicPartition]) -> dict[TopicPartition, TargetLog]:
+def _target_logs(target: Side, wanted: set[TopicPartition]) -> dict[TopicPartition, TargetLog]:
     """Return the logs of the ``wanted`` partitions, and of all others that their topics have."""
-    topics = target.describe_topics({tp.topic for tp in wanted}, partial=True)
+    topics, admin = target.describe({tp.topic for tp in wanted}), target.admin
     existing = {
         TopicPartition(name, one.partition): one.leader != NO_LEADER
         for name, topic in topics.items()
@@ -157,9 +158,9 @@ def _target_logs(target: Admin, wanted: set[TopicPartition]) -> dict[TopicPartit
     }
     all_of_them = wanted | existing.keys()
     led = [tp for tp in all_of_them if existing.get(tp)]
-    ends = target.list_offsets(dict.fromkeys(led, LATEST), partial=True)
-    high = target.list_offsets(dict.fromkeys(led, LATEST), isolation="read_uncommitted", partial=True)
-    starts = target.list_offsets(dict.fromkeys(led, EARLIEST), partial=True)
+    ends = admin.list_offsets(dict.fromkeys(led, LATEST), partial=True)
+    high = admin.list_offsets(dict.fromkeys(led, LATEST), isolation="read_uncommitted", partial=True)
+    starts = admin.list_offsets(dict.fromkeys(led, EARLIEST), partial=True)
     logs: dict[TopicPartition, TargetLog] = {}
     for tp in all_of_them:
         if tp not in existing:
@@ -194,7 +195,7 @@ def _places(
     partitions: Sequence[SourcePartition],
     read: tuple[Mapping[TopicPartition, Progress], Mapping[TopicPartition, TargetLog]],
     topics: Mapping[str, Topics],
-    source: Admin,
+    source: Side,
 ) -> list[Place]:
     progress, logs = read
     starts = _starts(request, partitions, source)
@@ -232,21 +233,16 @@ def _target_only(
         )
 
 
-def _configs(admin: Admin, topics: set[str]) -> dict[str, TopicConfig]:
+def _configs(side: Side, topics: set[str]) -> dict[str, TopicConfig]:
     """Return the configuration of each topic; the brokers' defaults if it may not be read."""
-    resources = {topic: ConfigResource.topic(topic) for topic in topics}
     try:
-        found = admin.describe_configs(resources.values(), partial=True)
+        found = side.configs(topics)
     except KafkaError:
         return dict.fromkeys(topics, _NO_CONFIG)
-    return {
-        topic: TopicConfig.of(readable(found[one])) if one in found else _NO_CONFIG for topic, one in resources.items()
-    }
+    return {topic: TopicConfig.of(readable(found[topic])) if topic in found else _NO_CONFIG for topic in topics}
 
 
-def _starts(
-    request: VerifyRequest, partitions: Sequence[SourcePartition], source: Admin
-) -> dict[TopicPartition, Start]:
+def _starts(request: VerifyRequest, partitions: Sequence[SourcePartition], source: Side) -> dict[TopicPartition, Start]:
     """Return where partitions begin that do not begin where their copies did."""
     if request.position is None:
         ends = {} if request.proof is None else request.proof.ends()
@@ -255,7 +251,7 @@ def _starts(
     if request.position.offset is not None:
         return {tp: Start(source_offset=request.position.offset) for tp in tps}
     times = dict.fromkeys(tps, request.position.timestamp_ms or 0)
-    found = source.list_offsets(times, partial=True)
+    found = source.admin.list_offsets(times, partial=True)
     ends_of = {TopicPartition(one.topic, one.partition): one.end for one in partitions}
     # A time behind the last record has no offset: nothing of the partition is compared then.
     return {

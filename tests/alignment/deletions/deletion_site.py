@@ -17,6 +17,7 @@ from mirror.spark.preflight.flow_alignment import deletion_rules
 from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.timing import Timer
 from tests.relay.fake_pair import FLOW, FakePair
+from tests.spark.observed import sides_of
 from tests.spark.planning.test_range_planner import flow
 
 
@@ -53,7 +54,7 @@ class DeletionSite:
     def prepare(self) -> CreationRecorder:
         """Create the target topics that are missing, as a run does."""
         recorder = CreationRecorder(self.options, FLOW, deletes=True)
-        prepare_topics(self.flow, self.source, self.target, recorder=recorder)
+        prepare_topics(self.flow, sides_of(self.source, self.target), recorder=recorder)
         return recorder
 
     def copies(self) -> set[str]:

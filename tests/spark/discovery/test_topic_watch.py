@@ -23,6 +23,7 @@ from tests.spark.claimed_run import claimed_run
 from tests.spark.discovery.test_assigner import Clock, range_of
 from tests.spark.fakes import FOLDER, Admin
 from tests.spark.flow_harness import FlowHarness
+from tests.spark.observed import sides_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -47,7 +48,7 @@ class Stream:
         self.prepared: list[list[str]] = []
         self.owned = OwnedTopics(self.flow.name)
         self.owned.add(self.target.describe_topics(["a.orders"]))
-        self.targets = prepare_topics(self.flow, self.source, self.target, owned=self.owned).targets
+        self.targets = prepare_topics(self.flow, sides_of(self.source, self.target), owned=self.owned).targets
         rows = [[range_of("orders", number)] for number in range(2)]
         clock, ignore = Clock(), list[str]().append
         self.assigner = Assigner(
@@ -65,17 +66,19 @@ class Stream:
         self.watch = TopicWatch(self.flow, first, self.prepare, self.additions.assign)
 
     def discover(self) -> None:
-        self.watch.discover(self.source, self.target)
+        self.watch.discover(sides_of(self.source, self.target))
 
     def prepare(self, topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
         """As the driver does."""
         self.prepared.append(sorted(topics))
-        prepared = prepare_new_topics(self.flow, self.source, self.target, self.targets, topics, owned=self.owned)
+        prepared = prepare_new_topics(
+            self.flow, sides_of(self.source, self.target), self.targets, topics, owned=self.owned
+        )
         self.targets = prepared.targets.without(gone)
         return self.targets
 
     def refresh(self) -> None:
-        self.watch.compare(self.source, self.target)
+        self.watch.compare(sides_of(self.source, self.target))
 
     def release(self, target_topic: str, partitions: int) -> None:
         """Tasks settle it at once."""

@@ -23,14 +23,14 @@ from pyspark import SparkConf, SparkContext
 from mirror.spark.tasks.options import FlowOptions
 from mirror.spark.driver.flow_job import JobLabel, copy_job
 from mirror.spark.tasks.task_spec import TaskSpec, tasks_of
-from mirror.spark.flow_admins import open_admins
+from mirror.spark.clusters import open_sides
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 
 config, ledger = map(Path, sys.argv[1:])
 options = FlowOptions(config, "f", ledger, parallelism=2)
 loaded, flow = options.load()
-with open_admins(loaded, flow) as clusters:
+with open_sides(loaded, flow) as clusters:
     plan = make_plan(PlanRequest(flow=flow, now_ms=0, parallelism=2), *clusters)
 Ledger(ledger).write_plan(plan)
 tasks = tasks_of(plan, TaskSpec(run="run-1", job=0))

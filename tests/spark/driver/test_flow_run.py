@@ -22,9 +22,8 @@ from mirror.relay.progress import status_values
 from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.runtime.clock import SystemClock
-from mirror.spark import flow_admins
-from mirror.spark.contact import is_away
-from mirror.spark.driver import copy_jobs, flow_preparation, flow_run, run_status
+from mirror.spark.clusters import is_away
+from mirror.spark.driver import copy_jobs, flow_preparation, run_status
 from mirror.spark.driver.copy_jobs import FollowedJob
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.job_results import JobResults
@@ -39,7 +38,7 @@ from mirror.spark.planning.flow_planner import FlowPlanner
 from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.run_control import RunControlClient
-from mirror.spark.status import lag_monitor, status_reader, target_progress
+from mirror.spark.status import target_progress
 from mirror.spark.supervision import flow_control
 from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, Resumed, TakenOver
@@ -183,7 +182,7 @@ class Run(FlowHarness):
 
 @pytest.fixture(autouse=True)
 def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    modules = (flow_run, flow_preparation, flow_admins, flow_control, status_reader, lag_monitor, target_progress)
+    modules = (flow_preparation, flow_control, target_progress)
     use_fakes(tmp_path, monkeypatch, *modules)
 
 

@@ -262,7 +262,7 @@ def test_a_cluster_that_is_away_delays_no_flow_of_others_and_all_refused_are_nam
     settings, away = Settings(tmp_path), threading.Event()
     refusals: dict[str, MirrorError] = {}
 
-    def check(_: object, flows: list[FlowConfig], __: object) -> Findings:
+    def check(_: object, flows: list[FlowConfig], *__: object) -> Findings:
         if flows[0].name == "f":
             assert away.wait(30)
         if (error := refusals.get(flows[0].name)) is not None:

@@ -11,6 +11,7 @@ import pytest
 from mirror.client import Admin
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import MirrorMakerResumed
+from mirror.observation import Side
 from mirror.relay.progress.flow_topic import takeover_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import copy_jobs
@@ -97,7 +98,7 @@ class Runs:
         """As ``mirror status`` reads it."""
         options = {"bootstrap.servers": self.mm2.pair.target.bootstrap}
         with Admin(options) as admin:
-            return read_resumed(admin, options, FLOW)
+            return read_resumed(Side("berlin", admin), options, FLOW)
 
     def stops(self) -> bool:
         """Whether the run is asked to end."""

@@ -16,6 +16,7 @@ from mirror.spark.tasks.options import FlowOptions
 from tests.polling import eventually
 from tests.spark.fakes import FOLDER, Admin
 from tests.spark.flow_harness import FlowHarness
+from tests.spark.observed import sides_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -33,14 +34,14 @@ class Site(FlowHarness):
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, refresh_ms: int) -> None:
         super().__init__(folder)
         monkeypatch.setenv(FOLDER, str(folder))
-        monkeypatch.setattr("mirror.spark.flow_admins.Admin", Admin)
+        monkeypatch.setattr("mirror.spark.clusters.Admin", Admin)
         monkeypatch.setattr(topic_upkeep, "POLL_INTERVAL_MS", 20)
         self.a.add_topic("orders", [10, 20])
         with self.config.open("a") as file:
             file.write(f"refresh-ms = {refresh_ms}\n")
         self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{name}:1"})) for name in "ab")
         self.loaded, self.flow = FlowOptions(self.config, "f", folder / "run-1").load()
-        self.targets = prepare_topics(self.flow, self.source, self.target).targets
+        self.targets = prepare_topics(self.flow, sides_of(self.source, self.target)).targets
         self.warned, self.assigned, self.updates, self.refreshed = list[str](), set[str](), 0, 0
         self.fails = False
 
@@ -57,7 +58,7 @@ class Site(FlowHarness):
         )
 
     def prepare(self, topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
-        found = prepare_new_topics(self.flow, self.source, self.target, self.targets, topics)
+        found = prepare_new_topics(self.flow, sides_of(self.source, self.target), self.targets, topics)
         self.targets = found.targets.without(gone)
         return self.targets
 

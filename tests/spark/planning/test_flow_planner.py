@@ -19,6 +19,7 @@ from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.tasks.options import FlowOptions
 from tests.spark.fakes import FOLDER, Admin, Cluster
 from tests.spark.flow_harness import configuration
+from tests.spark.observed import sides_of
 
 if TYPE_CHECKING:
     from mirror import client
@@ -46,7 +47,7 @@ class Run:
         self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{one}:1"})) for one in "ab")
 
     def plan(self, number: int, targets: TargetTopics = BOTH) -> Plan:
-        return self.planner.plan(self.source, self.target, targets, number)
+        return self.planner.plan(sides_of(self.source, self.target), targets, number)
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import pytest
 
 from mirror.client import LogDir, Outcomes, ReplicaLog, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout
+from mirror.observation import Side
 from mirror.spark.planning.log_sizes import ASSUMED_RECORD_BYTES, RecordSizes, record_sizes
 from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition
 from tests.spark.planning.test_packing import backlog
@@ -46,7 +47,7 @@ def sizes(brokers: object, *, leader: int = 1, earliest: int = 50, end: int = 10
         end=end,
         first=earliest,
     )
-    return record_sizes(cast("Admin", brokers), [one])
+    return record_sizes(Side("a", cast("Admin", brokers)), [one])
 
 
 def log(size: int, *, future: bool = False) -> ReplicaLog:

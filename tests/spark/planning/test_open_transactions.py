@@ -34,7 +34,7 @@ MINUTE = 60_000
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> test_snapshot.PlannerHarness:
     """Two partitions that end at 10; behind the second one 5 records of a transaction that is open for 12 minutes."""
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr("mirror.spark.flow_admins.Admin", fakes.Admin)
+    monkeypatch.setattr("mirror.spark.clusters.Admin", fakes.Admin)
     pair = test_snapshot.PlannerHarness(tmp_path)
     pair.a.add_topic("orders", [10, 10]).begin_transaction("orders", 1, 5, start=NOW_MS - 12 * MINUTE)
     return pair

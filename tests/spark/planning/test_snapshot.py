@@ -30,6 +30,7 @@ from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.snapshot import FAR_BEHIND_BYTES, PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_own_topics, prepare_topics
 from tests.spark.fakes import NOW_MS, Admin, Cluster, copy_ranges
+from tests.spark.observed import sides_of
 from tests.spark.planning.test_range_planner import flow
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from mirror import client
     from mirror.config.models import FlowConfig
+    from mirror.observation import Sides
 
 
 class PlannerHarness:
@@ -70,11 +72,17 @@ class PlannerHarness:
         )
         self.target.commit_group_offsets(group_of("f", tp), {tp: to_offset(begun)})
 
+    def sides(self) -> Sides:
+        """A new observation."""
+        return sides_of(self.source, self.target)
+
     def prepare(self, one: FlowConfig) -> list[str]:
-        return prepare_topics(one, self.source, self.target, owned=self.owned).warnings
+        return prepare_topics(one, self.sides(), owned=self.owned).warnings
 
     def plan(self, one: FlowConfig, tasks: int = 2) -> Plan:
-        return make_plan(PlanRequest(flow=one, now_ms=self.now_ms, parallelism=tasks), self.source, self.target)
+        return make_plan(
+            PlanRequest(flow=one, now_ms=self.now_ms, parallelism=tasks), sides_of(self.source, self.target)
+        )
 
 
 @pytest.fixture
@@ -261,8 +269,8 @@ def test_an_own_topic_whose_cluster_does_not_answer_is_an_error_and_no_warning(
 
     monkeypatch.setattr(Admin, "describe_topics", away)
     with pytest.raises(KafkaTimeout):
-        prepare_own_topics(flow(), pair.source, pair.target)
-    assert len(asked) == 1
+        prepare_own_topics(flow(), pair.sides())
+    assert len(asked) == len(set(asked))
 
 
 def test_own_topics_that_a_policy_refuses_altogether_are_warnings(pair: PlannerHarness) -> None:
@@ -418,7 +426,7 @@ def test_a_record_more_or_less_sends_no_followed_partition_to_another_task(pair:
     pair.a.add_topic("orders", [5, 0, 3, 0])
     pair.prepare(flow())
     request = PlanRequest(flow=flow(), now_ms=NOW_MS, parallelism=2, follow=follow)
-    plan = make_plan(request, pair.source, pair.target)
+    plan = make_plan(request, pair.sides())
     tasks = [sorted(range_.partition for range_ in task) for task in plan.tasks]
     assert (tasks == [[0, 2], [1, 3]]) is follow
 
@@ -450,7 +458,7 @@ def test_far_behind_and_unhealthy_partitions_have_a_lane_of_their_own(pair: Plan
             TopicPartition("orders", int(name[1:])): PartitionHealth(stuck_since_ms=ms) for name, ms in stuck.items()
         }
         request = PlanRequest(flow=flow(), now_ms=NOW_MS, parallelism=2, unhealthy=sick, follow=follow)
-        plan = make_plan(request, pair.source, pair.target)
+        plan = make_plan(request, pair.sides())
         assert {each.partition for each in plan.ranges if each.stuck_since_ms} == {int(name[1:]) for name in stuck}
         return [{each.partition for each in task} for task in plan.tasks]
 
@@ -473,8 +481,7 @@ def test_limits_leave_some_partitions_to_the_next_run(pair: PlannerHarness) -> N
     turns = {TopicPartition("orders", number): NOW_MS for number in (1, 3)}
     again = make_plan(
         PlanRequest(flow=one, now_ms=NOW_MS, parallelism=2, turns=turns),
-        pair.source,
-        pair.target,
+        pair.sides(),
     )
     assert 0 in {each.partition for each in again.ranges}
     copy_ranges(plan.ranges, source_options={}, target_options={"bootstrap.servers": "b:1"}, policy=CopyPolicy())
@@ -564,5 +571,7 @@ def test_a_stream_that_keeps_pace_has_no_gap_while_the_next_epoch_is_planned(
     pair.b.add_topic("a.orders", [20])
     _copied(20)
     busy = cast("client.Admin", BusySource({"bootstrap.servers": "a:1"}))
-    plan = make_plan(PlanRequest(flow=flow(), now_ms=pair.now_ms, parallelism=2, follow=follow), busy, pair.target)
+    plan = make_plan(
+        PlanRequest(flow=flow(), now_ms=pair.now_ms, parallelism=2, follow=follow), sides_of(busy, pair.target)
+    )
     assert [(one.outcome, one.error) for one in plan.results_without_task if one.outcome is not Outcome.COMPLETE] == []

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.client import Outcomes
 from mirror.config.models import FlowConfig
 from mirror.errors import AuthorizationFailed
 from mirror.relay.batches.topic_config import TopicConfig
 from mirror.relay.origin.records import LogKey, Registry, began_record, log_end_records
 from mirror.relay.progress import flow_topic
-from mirror.spark import flow_admins
+from mirror.spark import clusters
 from mirror.spark.ledger import status_table
 from mirror.spark.ledger.copy_rate import CopyRate
 from mirror.spark.ledger.status_table import StatusTable
@@ -34,7 +35,7 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr(flow_admins, "Admin", fakes.Admin)
+    monkeypatch.setattr(clusters, "Admin", fakes.Admin)
     monkeypatch.setattr(flow_topic, "Admin", fakes.Admin)
     monkeypatch.setattr(status_table, "StatusFollower", fakes.SilentFollower)
     return PlannerHarness(tmp_path)
@@ -42,13 +43,13 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
 
 def look(pair: PlannerHarness, one: FlowConfig, *, wall_ms: int = NOW_MS) -> FlowForecast:
     before = [pair.a.state(), pair.b.state()]
-    found = forecast(config_of(one), one, wall_ms=wall_ms)
+    found = forecast(config_of(one), one, pair.sides(), wall_ms=wall_ms)
     assert [pair.a.state(), pair.b.state()] == before, "to look changes nothing"
     return found
 
 
 def run(pair: PlannerHarness, one: FlowConfig) -> None:
-    prepare_topics(one, pair.source, pair.target)
+    prepare_topics(one, pair.sides())
     fakes.copy_ranges(
         pair.plan(one).ranges,
         source_options={},
@@ -97,7 +98,7 @@ def test_after_a_run_nothing_is_to_do_until_records_arrive(pair: PlannerHarness)
 
 def test_a_start_position_to_commit_is_something_to_do(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [10])
-    prepare_topics(flow(), pair.source, pair.target)
+    prepare_topics(flow(), pair.sides())
     found = look(pair, flow(start="latest"))
     assert (actions(found), found.drift.changes, found.to_do) == ({0: Action.BEGIN}, [], True)
 
@@ -191,7 +192,7 @@ def test_the_forecast_has_the_warnings_of_a_run(pair: PlannerHarness) -> None:
     pair.b.add_topic("mirror-progress.f.status.internal", [0], configs={"cleanup.policy": "compact"})
     found = look(pair, flow())
     assert found.drift.changes == []
-    assert found.warnings == prepare_topics(flow(), pair.source, pair.target).warnings
+    assert found.warnings == prepare_topics(flow(), pair.sides()).warnings
     assert len(found.warnings) == 3
 
 
@@ -265,7 +266,7 @@ def test_a_topic_that_is_not_there_gets_no_warning_about_its_configuration(pair:
     """Only its creation shows what the target's brokers have as defaults."""
     pair.a.add_topic("orders", [1], configs={"max.message.bytes": "5000000"})
     assert look(pair, flow(configs="off")).warnings == []
-    (line,) = prepare_topics(flow(configs="off"), pair.source, pair.target).warnings
+    (line,) = prepare_topics(flow(configs="off"), pair.sides()).warnings
     assert "target topic a.orders: max.message.bytes = " in line
 
 
@@ -284,7 +285,7 @@ def test_a_replication_factor_above_the_broker_count_is_forecast_for_all_topics(
     for line, name in zip(found.warnings, own, strict=True):
         assert line.startswith(f"topic {name}.internal cannot be prepared")
         assert "INVALID_REPLICATION_FACTOR" in line
-    assert found.warnings == prepare_topics(one, pair.source, pair.target).warnings
+    assert found.warnings == prepare_topics(one, pair.sides()).warnings
 
 
 def test_a_hidden_progress_topic_is_a_warning_as_in_a_run(
@@ -294,10 +295,9 @@ def test_a_hidden_progress_topic_is_a_warning_as_in_a_run(
     plain = fakes.Admin.describe_topics
 
     def hidden(self: fakes.Admin, names: Iterable[str], **options: bool) -> object:
-        wanted = list(names)
-        if wanted == ["mirror-progress.f.internal"]:
-            raise AuthorizationFailed("mirror-progress.f.internal may not be seen", 29)
-        return plain(self, wanted, **options)
+        wanted, topic = list(names), "mirror-progress.f.internal"
+        refused = {topic: AuthorizationFailed(f"{topic} may not be seen", 29)} if topic in wanted else {}
+        return Outcomes(plain(self, [name for name in wanted if name != topic], **options), refused)
 
     monkeypatch.setattr(fakes.Admin, "describe_topics", hidden)
     found = look(pair, flow())

@@ -12,17 +12,17 @@ import pytest
 from mirror.client import ClusterDescription
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import ConnectionFailed, FlowError, MirrorError
-from mirror.spark import concurrent_calls, flow_admins
+from mirror.spark import clusters, concurrent_calls
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver import stream_job, stream_site
 from mirror.spark.driver.flow_preparation import FlowPreparation
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.spark_start import SparkStart
 from mirror.spark.ledger.results import Summary
-from mirror.spark.preflight import flow_checks as checks
-from mirror.spark.preflight.flow_checks import ClusterTopics, Findings, FlowsRefused, check_flows, find_problems
+from mirror.spark.preflight.flow_checks import ClusterTopics, Findings, FlowsRefused, find_problems
 from tests.e2e.site import errors_in
 from tests.spark import fakes
+from tests.spark.observed import check_flows
 from tests.spark.planning.test_range_planner import flow
 
 if TYPE_CHECKING:
@@ -162,8 +162,7 @@ def test_a_refusal_can_be_pickled() -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    for module in (checks, flow_admins):
-        monkeypatch.setattr(module, "Admin", fakes.Admin)
+    monkeypatch.setattr(clusters, "Admin", fakes.Admin)
     return tmp_path
 
 
@@ -199,7 +198,7 @@ def test_a_cluster_that_does_not_answer_is_named_during_the_wait(folder: Path, m
         if all(each.startswith("cluster b ") for each in said[-2:]) and len(said) >= 2:
             answers.set()  # the other one has answered, and was not named any more: on a busy machine that takes long
 
-    monkeypatch.setattr(checks, "Admin", Slow)
+    monkeypatch.setattr(clusters, "Admin", Slow)
     monkeypatch.setattr(concurrent_calls, "_FIRST_NOTICE_S", 0.05)
     monkeypatch.setattr(concurrent_calls, "_NOTICE_INTERVAL_S", 0.05)
     config = config_of(flow())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mirror.observation import Side
 from mirror.spark.preflight.flow_topics import FlowTopic, prepare
 from mirror.wire.api import Api
 from tests.fakes.admin import FakeAdmin
@@ -15,7 +16,7 @@ _HEARTBEATS = FlowTopic("heartbeats", "heartbeats", "there are none")
 @pytest.mark.parametrize(("release", "brokers", "replicas"), [("2.1", 2, 2), ("2.1", 4, 3), ("2.4", 2, -1)])
 def test_a_topic_has_so_many_replicas(release: str, brokers: int, replicas: int) -> None:
     cluster = FakeCluster(brokers, release=release)
-    changes, warnings = prepare([_HEARTBEATS], FakeAdmin(cluster))
+    changes, warnings = prepare([_HEARTBEATS], Side("a", FakeAdmin(cluster)))
     assert warnings == []
     assert len(changes) == 1
     assert "heartbeats" in cluster.topics

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mirror.client import Broker
+from mirror.observation import Side
 from mirror.spark.preflight.flow_checks import ClusterTopics, find_problems
-from mirror.spark.preflight.old_brokers import read_versions, topics_without_ids, why_no_target
+from mirror.spark.preflight.old_brokers import topics_without_ids, why_no_target
 from mirror.wire.api import Api
 from mirror.wire.versions import BrokerVersions
 from tests.fakes.admin import FakeAdmin
@@ -47,13 +47,12 @@ def test_a_flow_into_such_a_cluster_is_refused_and_one_from_it_is_not() -> None:
 def test_versions_are_read_from_the_brokers_that_answer() -> None:
     cluster = FakeCluster(2, release="2.8")
     cluster.add_topic("t")
-    admin = FakeAdmin(cluster)
-    brokers = admin.describe_cluster().brokers
+    side = Side("b", FakeAdmin(cluster))
+    assert len(side.cluster.brokers) == 2
     cluster.control.on(Api.API_VERSIONS, Action(silent=True), times=None, node=2)
-    found = read_versions(admin, brokers)
+    found = side.versions
     assert set(found) == {"broker 1 at broker-1.fake:9092"}
     assert why_no_target("b", found) is not None
-    assert read_versions(admin, [Broker(9, "gone", 1)]) == {}
 
 
 def test_selected_topics_without_ids_are_a_warning() -> None:

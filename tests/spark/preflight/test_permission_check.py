@@ -12,11 +12,12 @@ import pytest
 from mirror.client import AclOperation, TopicPartition
 from mirror.config.models import FlowConfig
 from mirror.relay.progress.committed import SHARDS, lazy_group_of
-from mirror.spark.preflight.flow_checks import FlowsRefused, check_flows
+from mirror.spark.preflight.flow_checks import FlowsRefused
 from mirror.spark.preflight.permission_check import MissingPermissions, missing_permissions
 from mirror.spark.preflight.permission_table import PERMISSIONS, progress_groups, transactional_ids
 from mirror.spark.preflight.permissions import NO_OPERATIONS, Allowed, FlowPermissions, Kind, Side
 from tests.spark import fakes
+from tests.spark.observed import check_flows
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.preflight.test_flow_checks import config_of
 
@@ -465,8 +466,7 @@ def test_thousands_of_topics_give_a_few_lines_and_requests() -> None:
 @pytest.fixture
 def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[fakes.Cluster]:
     monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr("mirror.spark.preflight.flow_checks.Admin", fakes.Admin)
-    monkeypatch.setattr("mirror.spark.flow_admins.Admin", fakes.Admin)
+    monkeypatch.setattr("mirror.spark.clusters.Admin", fakes.Admin)
     made = [fakes.Cluster(f"{name}:1", tmp_path).make() for name in "ab"]
     made[0].add_topic("orders", [1]).add_topic("clicks", [1])
     return made

@@ -112,7 +112,7 @@ def test_no_request_of_a_preparation_is_too_large_for_a_controller(
     monkeypatch.setattr(Admin, "create_topics", creating)
     monkeypatch.setattr(Admin, "create_partitions", adding)
     pair.own(*(f"a.old-{number}" for number in range(6)))
-    targets = prepare_topics(flow(topics=[".*"]), pair.source, pair.target, owned=pair.owned).targets
+    targets = prepare_topics(flow(topics=[".*"]), pair.sides(), owned=pair.owned).targets
     assert set(targets.copyable.values()) == {800}
     assert (len(targets.copyable), targets.obstacles) == (12, {})
     assert len(created) == 6, "three portions, the progress topic, the offset topic, and the status topic"

@@ -8,7 +8,6 @@ import pytest
 
 from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.runtime.clock import SystemClock
-from mirror.spark.status import status_reader
 from mirror.spark.status.lag_monitor import record_lags
 from mirror.telemetry.metrics.instruments import INDEX_SIZE
 from mirror.telemetry.run import RunTelemetry
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
-    use_fakes(tmp_path, monkeypatch, status_reader)
+    use_fakes(tmp_path, monkeypatch)
     harness = StatusHarness(tmp_path)
     harness.a.add_topic("orders", [9])
     return harness

@@ -13,6 +13,7 @@ from mirror.client import EARLIEST, LATEST
 from mirror.config.load import load
 from mirror.errors import ConnectionFailed, KafkaTimeout, MirrorError
 from mirror.relay.model.way import Way
+from mirror.spark import clusters
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.status_table import LastError, StatusTable
@@ -209,7 +210,7 @@ def test_an_invalid_target_leaves_no_connection_open(site: StatusHarness, monkey
     closed: list[str] = []
     monkeypatch.setattr(fakes.Admin, "close", lambda admin: closed.append(admin.cluster.server))
     watch = site.watch()
-    monkeypatch.setattr(status_reader, "Admin", lambda options: _refused(options, fakes.Admin))
+    monkeypatch.setattr(clusters, "Admin", lambda options: _refused(options, fakes.Admin))
     with pytest.raises(ConnectionFailed):
         watch.read()
     assert closed == ["a:1"]

@@ -10,7 +10,7 @@ import pytest
 from mirror.config.load import load
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
-from mirror.spark.flow_admins import open_admins
+from mirror.spark.clusters import open_sides
 from mirror.spark.verification.planning import VerifyRequest, make_plan
 from mirror.spark.verification.task import VerifyTask, verify_task
 from mirror.verify.results import EXIT_EQUAL, PartitionResult, exit_status
@@ -57,8 +57,8 @@ def _verify(folder: Path, side: int) -> PartitionResult:
     path = folder / "mirror.toml"
     config = load(path)
     (flow,) = config.select(FLOWS[side])
-    with open_admins(config, flow) as (source, target):
-        plan = make_plan(VerifyRequest(flow=flow, has_others=flow.only_local), source, target)
+    with open_sides(config, flow) as sides:
+        plan = make_plan(VerifyRequest(flow=flow, has_others=flow.only_local), sides)
     tasks = [
         VerifyTask(config=path, secrets_dir=None, flow=flow.name, ranges=ranges, hashes=True)
         for ranges in plan.tasks(1)

@@ -15,7 +15,7 @@ from mirror.config.positions import Position
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.way import Way
 from mirror.runtime.memory.buffer_recycling import recycled
-from mirror.spark.flow_admins import open_admins
+from mirror.spark.clusters import open_sides
 from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
 from mirror.spark.verification.task import VerifyTask, prepare_process, verify_task
 from mirror.verify.proof import Link, Proof, ProofError, proved_ranges
@@ -56,8 +56,8 @@ class Audit:
     def plan(self, **request: Any) -> VerifyPlan:
         config = load(self.config)
         (flow,) = config.select(FLOW)
-        with open_admins(config, flow) as (source, target):
-            return make_plan(VerifyRequest(flow=flow, **request), source, target)
+        with open_sides(config, flow) as sides:
+            return make_plan(VerifyRequest(flow=flow, **request), sides)
 
     def verify(self, *, allow_foreign: bool = False, **request: Any) -> list[PartitionResult]:
         plan = self.plan(has_others=allow_foreign, **request)

@@ -16,6 +16,7 @@ from mirror.cli.app import app
 from mirror.client import EARLIEST, LATEST, Admin, TopicPartition
 from mirror.cluster.types import TransactionDescription
 from mirror.config.load import load
+from mirror.observation import Side
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range
 from mirror.relay.task.copy_ranges import copy_ranges
@@ -242,7 +243,7 @@ class MirrorMakerSite:
         """Create what a run creates before it copies: MirrorMaker 2 may have been killed before it did."""
         (flow,) = load(self.configuration()).select(self.flow)
         with Admin({"bootstrap.servers": self.target.address}) as admin:
-            flow_topics.prepare(flow_topics.on_target(flow), admin)
+            flow_topics.prepare(flow_topics.on_target(flow), Side("b", admin))
         for topic, count in self.topics.items():
             if self.target_topic(topic) not in self.target.topics():
                 self.target.create(self.target_topic(topic), count, **(_COMPACTED if topic == self.compact else {}))

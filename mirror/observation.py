@@ -1,0 +1,204 @@
+"""What the clusters of a flow show at one time: each fact is read when a view first needs it, and once.
+
+::
+
+    Admin ──Side──► cluster, topics, configurations, brokers, ACLs, groups ──► views: check, plan, drift, rehearsal
+
+A command observes each cluster once, and a stream anew in each round. Whatever was decided, it was decided from one
+state: two listings of a cluster's topics may differ.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+from mirror.client import (
+    AclBinding,
+    AclFilter,
+    Admin,
+    Broker,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    LogDir,
+    Outcomes,
+    ResourceType,
+    TopicDescription,
+)
+from mirror.errors import FlowError, KafkaError, KafkaTimeout
+from mirror.wire.versions import BrokerVersions
+
+T = TypeVar("T")
+
+_VERSIONS_MS: Final = 5_000
+_BROKERS_MS: Final = 10_000
+"""How long is waited for what brokers say of themselves, which is never needed to copy."""
+GROUP_KINDS: Final = ("classic", "consumer")
+
+
+class Side:
+    """What one cluster shows. A fact that could not be read fails in the same way for each view. For any thread.
+
+    A fact raises KafkaError if the cluster does not answer, or refuses it.
+    """
+
+    def __init__(self, name: str, admin: Admin, timeout_ms: int | None = None) -> None:
+        """``name`` is that of the cluster in the configuration; ``timeout_ms`` bounds each call, None: ``admin`` does.
+
+        Use ``admin`` for what is to be changed, and for what has to be read later than the observation.
+        """
+        self.name: Final = name
+        self.admin: Final = admin
+        self._timeout_ms: Final = timeout_ms
+        self._lock: Final = threading.RLock()
+        self._facts: Final[dict[Hashable, Any]] = {}
+        self._errors: Final[dict[Hashable, KafkaError | FlowError]] = {}
+
+    def again(self) -> Side:
+        """Return a new observation of the cluster, with the same client."""
+        return Side(self.name, self.admin, self._timeout_ms)
+
+    @property
+    def cluster(self) -> ClusterDescription:
+        """Its id and brokers. A timeout is a FlowError that has the cluster's configured name."""
+
+        def read() -> ClusterDescription:
+            try:
+                return self.admin.describe_cluster(timeout_ms=self._timeout_ms)
+            except KafkaTimeout as error:
+                raise FlowError(
+                    f"cluster {self.name} does not answer: {error}; check its bootstrap.servers, and that it runs"
+                ) from error
+
+        return self._once("cluster", read)
+
+    @property
+    def topics(self) -> Mapping[str, TopicDescription]:
+        """All topics that the client may describe, by name, also internal ones."""
+        return self._once("topics", lambda: self.admin.list_topics(timeout_ms=self._timeout_ms))
+
+    def describe(self, names: Iterable[str]) -> Outcomes[str, TopicDescription]:
+        """Return the topics of these names; those that do not exist are absent.
+
+        What the listing of all topics does not have is asked for by name: brokers say then why it is not shown.
+        """
+        with self._lock:
+            listed = self._facts.get("topics", {})
+            return self._each(
+                "topic",
+                names,
+                lambda wanted: self.admin.describe_topics(wanted, partial=True, timeout_ms=self._timeout_ms),
+                listed,
+            )
+
+    def configs(self, topics: Iterable[str]) -> Outcomes[str, dict[str, ConfigEntry]]:
+        """Return the configurations of these topics, by key, with the defaults that apply to them."""
+
+        def read(names: Collection[str]) -> Outcomes[str, dict[str, ConfigEntry]]:
+            resources = [ConfigResource.topic(name) for name in names]
+            found = self.admin.describe_configs(resources, partial=True, timeout_ms=self._timeout_ms)
+            return Outcomes(
+                {one.name: entries for one, entries in found.items()},
+                {one.name: error for one, error in found.failed.items()},
+            )
+
+        return self._each("config", topics, read)
+
+    def own_configs(self, topics: Iterable[str]) -> Outcomes[str, dict[str, str]]:
+        """Return what is set on each of these topics itself, as key -> value."""
+        found = self.configs(topics)
+        return Outcomes({name: own_values(entries) for name, entries in found.items()}, found.failed)
+
+    @property
+    def versions(self) -> Mapping[str, BrokerVersions]:
+        """Those of the brokers that answer within 5 s, by ``broker <id> at <host>:<port>``; nothing raises an error."""
+        return self._once("versions", lambda: _versions(self.admin, self.cluster.brokers))
+
+    @property
+    def broker_settings(self) -> Mapping[str, ConfigEntry]:
+        """The settings of one of the brokers, by key."""
+
+        def read() -> Mapping[str, ConfigEntry]:
+            resource = ConfigResource.broker(self.cluster.brokers[0].node_id)
+            return self.admin.describe_configs([resource], timeout_ms=_BROKERS_MS)[resource]
+
+        return self._once("settings", read)
+
+    @property
+    def log_dirs(self) -> Outcomes[int, dict[str, LogDir]]:
+        """The log directories of all brokers that answer within 10 s, by path, with the size of each log."""
+        return self._once("logs", lambda: self.admin.describe_log_dirs(partial=True, timeout_ms=_BROKERS_MS))
+
+    @property
+    def groups(self) -> Collection[str]:
+        """The consumer groups that the client may describe; brokers have 10 s to list them."""
+        return self._once("groups", lambda: self.admin.list_groups(kinds=GROUP_KINDS, timeout_ms=_BROKERS_MS).keys())
+
+    def acls(self, kind: ResourceType) -> tuple[AclBinding, ...]:
+        """Return the ACLs of resources of one kind."""
+        return self._once(
+            ("acls", kind), lambda: self.admin.describe_acls(AclFilter(kind), timeout_ms=self._timeout_ms)
+        )
+
+    def _once(self, fact: Hashable, read: Callable[[], T]) -> T:
+        with self._lock:
+            if fact in self._errors:
+                raise self._errors[fact]
+            if fact not in self._facts:
+                try:
+                    self._facts[fact] = read()
+                except (KafkaError, FlowError) as error:
+                    self._errors[fact] = error
+                    raise
+            found: T = self._facts[fact]
+            return found
+
+    def _each(
+        self,
+        fact: str,
+        names: Iterable[str],
+        read: Callable[[Collection[str]], Outcomes[str, T]],
+        known: Mapping[str, T] | None = None,
+    ) -> Outcomes[str, T]:
+        """Return a fact of each name, of which those are read that are not ``known`` and were not read before."""
+        with self._lock:
+            have: dict[str, T | KafkaError | None] = self._facts.setdefault(("each", fact), {})
+            wanted, known = list(dict.fromkeys(names)), known or {}
+            if unread := [name for name in wanted if name not in have and name not in known]:
+                found = read(unread)
+                have.update({name: found.get(name, found.failed.get(name)) for name in unread})
+        said = {name: known[name] if name in known else have[name] for name in wanted}
+        return Outcomes(
+            {name: one for name, one in said.items() if one is not None and not isinstance(one, KafkaError)},
+            {name: one for name, one in said.items() if isinstance(one, KafkaError)},
+        )
+
+
+class Sides(NamedTuple):
+    """Both clusters of a flow."""
+
+    source: Side
+    target: Side
+
+    def again(self) -> Sides:
+        """Return a new observation, with the same clients."""
+        return Sides(self.source.again(), self.target.again())
+
+
+def own_values(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
+    """Return key -> value of what is set on a topic itself."""
+    return {
+        key: one.value for key, one in entries.items() if one.source is ConfigSource.TOPIC and one.value is not None
+    }
+
+
+def _versions(admin: Admin, brokers: Collection[Broker]) -> dict[str, BrokerVersions]:
+    labels = {one.node_id: f"broker {one.node_id} at {one.host}:{one.port}" for one in brokers}
+    try:
+        found = admin.describe_versions(labels, partial=True, timeout_ms=_VERSIONS_MS)
+    except KafkaError:
+        return {}  # whatever is wrong, the flow's own calls report it
+    return {labels[node]: versions for node, versions in found.items()}
