@@ -20,7 +20,7 @@ from mirror.migration.parsing.entries import Settings, shown
 from mirror.migration.replications import Replication
 from mirror.migration.tables.clusters import Cluster, map_cluster
 from mirror.migration.tables.document import render
-from mirror.migration.tables.flows import Flow, FlowMapping
+from mirror.migration.tables.flow_tables import FlowMapping, ImportedFlow
 from mirror.migration.takeover_options import takeover_options
 
 _ALIAS: Final = re.compile(r"[A-Za-z0-9._-]+")
@@ -82,7 +82,7 @@ class Importer:
 
     def run(self) -> Imported:
         """Return the configuration, with the secrets and findings that belong to it."""
-        flows: list[tuple[Flow, FlowConfig]] = []
+        flows: list[tuple[ImportedFlow, FlowConfig]] = []
         for name, replication in zip(flow_names(self._replications), self._replications, strict=True):
             flow = FlowMapping(name, replication).map()
             self._found.findings += flow.findings
@@ -130,7 +130,7 @@ class Importer:
         cluster = self._clusters[alias] = map_cluster(alias, settings)
         self._found.findings += cluster.findings
 
-    def _checked(self, flow: Flow, replication: Replication) -> FlowConfig | list[Finding]:
+    def _checked(self, flow: ImportedFlow, replication: Replication) -> FlowConfig | list[Finding]:
         """Return the flow as our own loader reads it, or why it does not."""
         try:
             return self._text([flow], replication.pair).check().flows[flow.name]
@@ -148,12 +148,12 @@ class Importer:
                 for problem in error.problems
             ]
 
-    def _without_circles(self, flows: list[tuple[Flow, FlowConfig]]) -> list[tuple[Flow, FlowConfig]]:
+    def _without_circles(self, flows: list[tuple[ImportedFlow, FlowConfig]]) -> list[tuple[ImportedFlow, FlowConfig]]:
         """Return the flows but those that would feed the ones before them; one file refuses these."""
         identity = cycles.cluster_identities({alias: _addresses(cluster) for alias, cluster in self._clusters.items()})
         if not any(cycles.feedback_groups([config for _, config in flows], identity)):
             return flows
-        kept: list[tuple[Flow, FlowConfig]] = []
+        kept: list[tuple[ImportedFlow, FlowConfig]] = []
         for flow, config in flows:
             found = next(cycles.feedback_groups([other for _, other in (*kept, (flow, config))], identity), None)
             if found is None:
@@ -164,7 +164,7 @@ class Importer:
             self._found.findings.append(Finding(Kind.LEFT_OUT, 0, shown("", pair), "", meaning, ""))
         return kept
 
-    def _file(self, flows: Sequence[tuple[Flow, FlowConfig]]) -> ConfigurationFile:
+    def _file(self, flows: Sequence[tuple[ImportedFlow, FlowConfig]]) -> ConfigurationFile:
         names = {alias for _, config in flows for alias in (config.source, config.target)}
         file = self._text([flow for flow, _ in flows], names)
         file.check()
@@ -173,7 +173,7 @@ class Importer:
         self._found.used |= {(line.origin.line, shown("", line.origin.key)) for table in tables for line in table.lines}
         return file
 
-    def _text(self, flows: Sequence[Flow], aliases: Iterable[str]) -> ConfigurationFile:
+    def _text(self, flows: Sequence[ImportedFlow], aliases: Iterable[str]) -> ConfigurationFile:
         clusters = [self._clusters[alias] for alias in self._clusters if alias in set(aliases)]
         head = [
             f"Made by mirror import from {shown('', self._source)}.",

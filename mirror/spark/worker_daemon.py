@@ -14,9 +14,9 @@ from pyspark import daemon
 from mirror.config import load
 from mirror.relay.task import copy_ranges
 from mirror.spark.tasks import copy_task
-from mirror.telemetry import task
+from mirror.telemetry import task_telemetry
 
-IMPORTED: Final = (load, copy_ranges, copy_task, task)
+IMPORTED: Final = (load, copy_ranges, copy_task, task_telemetry)
 """Nothing that starts threads when it is imported: a fork of a process with threads may leave a lock taken for ever."""
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from mirror.client import EARLIEST, LATEST, Admin, ConfigResource, OffsetResult,
 from mirror.errors import KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
 from mirror.relay.progress.committed import read_each_progress
-from mirror.takeover.decision import Decision, Facts, SourceLog, TargetLog, unreadable
+from mirror.takeover.continuation import Continuation, Facts, SourceLog, TargetLog, unreadable
 from mirror.takeover.matching import Pair
 
 _Offsets = Outcomes[TopicPartition, OffsetResult]
@@ -43,7 +43,7 @@ class FactsReader:
         found = self._offsets(self._target, tps, LATEST, "read_uncommitted")
         return {tp: one.offset for tp, one in found.items()}
 
-    def read(self, partitions: Partitions, *, stable: bool = False) -> list[Facts | Decision]:
+    def read(self, partitions: Partitions, *, stable: bool = False) -> list[Facts | Continuation]:
         """Return the facts of each partition, or that it is left out. Raises KafkaError.
 
         ``stable``: the target's logs end at their last stable offsets.
@@ -54,7 +54,7 @@ class FactsReader:
         present = [tp for tp, log in target_logs.items() if log is not None]
         progress = read_each_progress(self._target, self._flow, present, self._timeout_ms)
         configs = self._configs({tp.topic for tp in present})
-        found: list[Facts | Decision] = []
+        found: list[Facts | Continuation] = []
         for source, target in partitions.targets.items():
             stored = partitions.stored.get(source)
             errors = (source_logs.failed.get(source), target_logs.failed.get(target), progress.failed.get(target))

@@ -10,7 +10,16 @@ from mirror.client import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from mirror.relay.batches.appended import digest_of
 from mirror.relay.progress import stored_json as stored_ids
 from mirror.relay.progress.log_reading import read_long_log
-from mirror.takeover.decision import Decision, Facts, Reading, SourceLog, TargetLog, examine, settle, without_anchor
+from mirror.takeover.continuation import (
+    Continuation,
+    Facts,
+    Reading,
+    SourceLog,
+    TargetLog,
+    examine,
+    settle,
+    without_anchor,
+)
 from mirror.takeover.matching import MAX_RECORDS, Match, Unsettled, match_tail
 from mirror.takeover.stored_offsets import READING
 from mirror.timing import Clock
@@ -42,10 +51,10 @@ class LogComparison:
         for consumer in (self._committed, self._uncommitted, self._target_log):
             consumer.close(timeout_ms=0)
 
-    def decide(self, facts: Facts) -> Decision:
+    def decide(self, facts: Facts) -> Continuation:
         """Return what becomes of a partition. Raises KafkaError."""
         reading = examine(facts)
-        if isinstance(reading, Decision):
+        if isinstance(reading, Continuation):
             return reading
         for anchor in reading.anchors:
             source = self._source_records(facts.source, facts.source_log, anchor.source)

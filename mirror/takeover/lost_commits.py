@@ -19,7 +19,7 @@ from mirror.relay.model.way import Way
 from mirror.relay.progress import stored_json as stored_ids
 from mirror.relay.progress.log_reading import read_long_log
 from mirror.relay.progress.target_log import TargetMark, is_other_topic
-from mirror.takeover.decision import Decision, Facts, TargetLog, unreadable
+from mirror.takeover.continuation import Continuation, Facts, TargetLog, unreadable
 from mirror.takeover.stored_offsets import READING
 from mirror.timing import Clock
 
@@ -46,9 +46,9 @@ class LostCommits:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._target.close(timeout_ms=0)
 
-    def check(self, facts: Facts | Decision) -> tuple[Facts | Decision, bool]:
-        """Return ``facts``, and whether the target has more of the flow; a Decision if its log cannot be read."""
-        if isinstance(facts, Decision) or facts.progress is None or facts.progress.way is not Way.TRANSACTIONS:
+    def check(self, facts: Facts | Continuation) -> tuple[Facts | Continuation, bool]:
+        """Return ``facts``, and whether the target has more of the flow; a Continuation if its log cannot be read."""
+        if isinstance(facts, Continuation) or facts.progress is None or facts.progress.way is not Way.TRANSACTIONS:
             return facts, False
         mark, log = facts.progress.target, facts.target_log
         if mark is None or log is None or is_other_topic(mark, log.topic_id):

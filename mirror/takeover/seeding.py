@@ -23,7 +23,7 @@ from mirror.relay.progress.committed import Beginning, Progress, group_of, to_of
 from mirror.relay.progress.flow_topic import cluster_options
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.progress.target_log import TargetMark
-from mirror.takeover.decision import Decision
+from mirror.takeover.continuation import Continuation
 from mirror.takeover.index_seeds import segments
 from mirror.takeover.matching import Pair
 
@@ -37,7 +37,7 @@ class Seed(NamedTuple):
 
 
 def seed_of(
-    decision: Decision, pairs: Sequence[Pair], source_cluster_id: str, now_ms: int, *, exactly_once: bool
+    decision: Continuation, pairs: Sequence[Pair], source_cluster_id: str, now_ms: int, *, exactly_once: bool
 ) -> Seed:
     """Return what is to be written for a partition that is settled (``now_ms``: since 1970). Pure.
 

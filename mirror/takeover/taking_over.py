@@ -22,16 +22,16 @@ from mirror.client import TopicPartition
 from mirror.errors import BrokerError, KafkaError, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.takeover.adopting import GroupAdoption
-from mirror.takeover.decision import Decision, Facts, Outcome, is_open, unreadable
+from mirror.takeover.continuation import Continuation, Facts, TakeoverOutcome, is_open, unreadable
 from mirror.takeover.discovery import FoundPositions, FoundSyncs, find_positions, find_syncs
 from mirror.takeover.facts import Partitions
 from mirror.takeover.fencing import fence, known_ids
 from mirror.takeover.logs import LogComparison
 from mirror.takeover.places import Places, places_of
-from mirror.takeover.report import Found, TakeoverReport
 from mirror.takeover.seeding import Seed, Seeding, seed_of
 from mirror.takeover.sides import STALL_MS, TIMEOUT_MS, Sides, TakeoverRequest
 from mirror.takeover.stored_offsets import Reach
+from mirror.takeover.takeover_report import Found, TakeoverReport
 from mirror.takeover.takeover_topic import TakeoverKey, TakeoverRecord, TakeoverTopic
 from mirror.timing import Clock
 
@@ -149,16 +149,16 @@ class Takeover:
 
     # --- what it has copied
 
-    def _decide(self, positions: FoundPositions, syncs: FoundSyncs) -> list[Decision]:
+    def _decide(self, positions: FoundPositions, syncs: FoundSyncs) -> list[Continuation]:
         partitions = Partitions(
             targets=self._request.targets,
             stored=positions.positions,
             pairs=syncs.pairs,
             others_write=self._request.unmatched_from_start,
         )
-        decisions: list[Decision] = []
+        decisions: list[Continuation] = []
         for facts in self._read_facts(partitions):
-            if isinstance(facts, Decision):
+            if isinstance(facts, Continuation):
                 decisions.append(facts)
                 continue
             try:
@@ -168,9 +168,9 @@ class Takeover:
                 decisions.append(unreadable(facts.source, facts.target, facts.stored, str(error)))
         return decisions
 
-    def _read_facts(self, partitions: Partitions) -> list[Facts | Decision]:
+    def _read_facts(self, partitions: Partitions) -> list[Facts | Continuation]:
         """Return the facts once no transaction is open in the target, or after some seconds."""
-        found: list[Facts | Decision] = []
+        found: list[Facts | Continuation] = []
         for attempt in range(_ATTEMPTS):
             if attempt:
                 self._pause(1.0)
@@ -193,7 +193,9 @@ class Takeover:
             others=self._request.while_it_writes,
         )
 
-    def _write(self, decisions: Sequence[Decision], syncs: FoundSyncs, record: TakeoverRecord) -> list[Decision]:
+    def _write(
+        self, decisions: Sequence[Continuation], syncs: FoundSyncs, record: TakeoverRecord
+    ) -> list[Continuation]:
         """Write ``record`` and what is settled; return the decisions, some of which may be left out now.
 
         Raises FlowError if a run of the flow has begun while the logs were compared: it may have copied from the start;
@@ -201,7 +203,7 @@ class Takeover:
         """
         request = self._request
         self._sides.check_flow_rests()
-        settled = [one for one in decisions if one.outcome is Outcome.SETTLED]
+        settled = [one for one in decisions if one.outcome is TakeoverOutcome.SETTLED]
         ends = self._sides.facts.target_ends([one.target for one in settled])
         left_out = {one.target: _grown(one, ends.get(one.target)) for one in settled}
         settled = [one for one in settled if request.while_it_writes or left_out[one.target] is None]
@@ -215,11 +217,11 @@ class Takeover:
         topic.write(replace(record, resumed=before.resumed), TIMEOUT_MS)
         if settled:
             outcomes.update(self._seed(settled, syncs))
-        if before.resumed and all(one.outcome is not Outcome.UNSETTLED for one in outcomes.values()):
+        if before.resumed and all(one.outcome is not TakeoverOutcome.UNSETTLED for one in outcomes.values()):
             topic.write(record, TIMEOUT_MS)
         return [outcomes[one.target] for one in decisions]
 
-    def _seed(self, settled: Sequence[Decision], syncs: FoundSyncs) -> dict[TopicPartition, Decision]:
+    def _seed(self, settled: Sequence[Continuation], syncs: FoundSyncs) -> dict[TopicPartition, Continuation]:
         """Write the seeds; return the decisions about partitions for which that has failed. Raises KafkaError."""
         request, now_ms = self._request, self._clock.unix_ms()
         cluster_id = self._sides.source.describe_cluster().cluster_id
@@ -237,7 +239,7 @@ class Takeover:
             timeout_ms=TIMEOUT_MS,
         )
         not_written = seeding.write_index(seeds)
-        failed: dict[TopicPartition, Decision] = {}
+        failed: dict[TopicPartition, Continuation] = {}
         committed: dict[TopicPartition, Seed] = {}
         for one in settled:
             if error := not_written.get(one.target):
@@ -255,10 +257,10 @@ class Takeover:
 
     # --- consumer groups
 
-    def _adopt_groups(self, decisions: Sequence[Decision], existing: Sequence[str]) -> list[str]:
+    def _adopt_groups(self, decisions: Sequence[Continuation], existing: Sequence[str]) -> list[str]:
         """Return the groups whose offsets on the target are MirrorMaker 2's, after writing that they are the flow's."""
         request, sides = self._request, self._sides
-        tps = [one.target for one in decisions if one.outcome is Outcome.SETTLED]
+        tps = [one.target for one in decisions if one.outcome is TakeoverOutcome.SETTLED]
         if request.includes_group is None or not tps:
             return []
         adoption = GroupAdoption(request.flow, sides.target_options, sides.target, sides.target_topics)
@@ -273,7 +275,7 @@ class Takeover:
         return sorted(groups)
 
 
-def _grown(decision: Decision, end: int | None) -> Decision | None:
+def _grown(decision: Continuation, end: int | None) -> Continuation | None:
     """Return that a partition is left out if its target's log has grown since it was compared."""
     log = decision.target_log
     if log is None or end == log.end:

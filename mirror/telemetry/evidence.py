@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from mirror.verify.results import OUTCOMES
+from mirror.verify.partition_results import OUTCOMES
 
 MAX_PARTITIONS: Final = 200
 """So many partitions of a verification are kept, those that are not equal first."""
@@ -49,7 +49,7 @@ class LastVerification:
     """Equal ones, as are ``bytes``."""
     bytes: int = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
-    """Partitions by outcome, one of :data:`mirror.verify.results.OUTCOMES`."""
+    """Partitions by outcome, one of :data:`mirror.verify.partition_results.OUTCOMES`."""
     incomplete: int = 0
     """Partitions of which the target did not have every record that the source had."""
     differing: Mapping[str, int] = field(default_factory=dict)

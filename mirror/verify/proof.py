@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from mirror.errors import MirrorError
-from mirror.verify.results import PartitionResult
+from mirror.verify.partition_results import PartitionResult
 
 FORMAT: Final = 1
 _NO_LINK: Final = ""

@@ -36,7 +36,7 @@ from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.runtime.clock import SystemClock
 from mirror.sandbox.cluster import Cluster
 from mirror.telemetry.settings import TelemetrySettings
-from mirror.telemetry.task import TaskTelemetry
+from mirror.telemetry.task_telemetry import TaskTelemetry
 from mirror.telemetry.traces.ids import period_id
 from tests.benchmarks.whole_ranges import whole_ranges
 from tests.telemetry import receiver

@@ -23,8 +23,8 @@ from mirror.config.load import load
 from mirror.relay.progress.committed import group_of
 from mirror.spark.clusters import open_sides
 from mirror.spark.verification.planning import VerifyRequest, make_plan
+from mirror.verify.partition_results import PartitionResult, VerifyRange
 from mirror.verify.proof import Link, Proof, parse_proof, proved_ranges
-from mirror.verify.results import PartitionResult, VerifyRange
 from mirror.verify.values import Verdict
 from tests.benchmarks.bench_rehearsal import RECORDS
 from tests.fakes.broker_time import broker_time

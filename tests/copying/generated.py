@@ -11,7 +11,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 from hypothesis import strategies as st
 
 from mirror.client import Producer, TopicPartition
-from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode import ReencodeReason
 from mirror.relay.model.ranges import RangeResult
 from mirror.wire.encode import CODECS
 from tests.copying.pair import TwoClusters, same
@@ -193,12 +193,12 @@ def _copied(pair: TwoClusters, topic: str, plan: Plan) -> list[RangeResult]:
         expected = [seen._replace(kind=TIMESTAMP_CREATE_TIME) for offset, seen in source if offset < copied.end]
         same([seen for _, seen in target[copied.partition]], expected, f"partition {copied.partition}")
         assert result.records <= len(expected)
-        possible = {Reason.TRIMMED, Reason.SMALL}
+        possible = {ReencodeReason.TRIMMED, ReencodeReason.SMALL}
         if plan.log_append_time:
-            possible.add(Reason.APPEND_TIME)
+            possible.add(ReencodeReason.APPEND_TIME)
         if plan.small_target:
-            possible.add(Reason.TOO_LARGE)
-        assert set(result.deep) <= possible - ({Reason.SMALL} if plan.batch_size == 1 else set())
+            possible.add(ReencodeReason.TOO_LARGE)
+        assert set(result.deep) <= possible - ({ReencodeReason.SMALL} if plan.batch_size == 1 else set())
     return results
 
 

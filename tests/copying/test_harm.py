@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode import ReencodeReason
 from mirror.relay.progress.gaps import GapKind
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.probe import alive_brokers
@@ -84,7 +84,7 @@ def test_source_truncated_by_an_unclean_election_is_a_gap(pair: TwoClusters, har
 
 def test_messages_of_the_old_formats_are_converted(pair: TwoClusters, harm: Harm) -> None:
     (result,) = pair.complete(harm.old)
-    assert set(result.deep) == {Reason.OLD_FORMAT}
+    assert set(result.deep) == {ReencodeReason.OLD_FORMAT}
     assert [seen.key for seen in pair.source.records(harm.old)] == harm.keys
     assert len(harm.keys) == 3 * len(FORMATS)
     pair.equal(harm.old)

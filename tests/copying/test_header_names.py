@@ -7,7 +7,7 @@ from confluent_kafka import OFFSET_BEGINNING
 from confluent_kafka import Consumer as Confluent
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode import ReencodeReason
 from mirror.wire.records import Batch
 from tests.copying.pair import TwoClusters
 from tests.copying.writers import write_batches
@@ -26,7 +26,7 @@ def test_names_that_are_not_utf8_are_copied_as_they_are(pair: TwoClusters) -> No
     write_batches(pair.source.address, topic, [batch_with_headers(VALUES[:25]), batch_with_headers(VALUES[25:])])
     (result,) = pair.complete(topic)
     assert result.records == len(VALUES)
-    assert sum(result.deep.values()) == result.deep[Reason.APPEND_TIME] == 2
+    assert sum(result.deep.values()) == result.deep[ReencodeReason.APPEND_TIME] == 2
     source, target = (
         [name for one in side.batches(topic) for name in names_of(one)] for side in (pair.source, pair.target)
     )

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 from confluent_kafka import Producer as Confluent
 
-from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode import ReencodeReason
 from mirror.relay.batches.reencode_decision import SkipReason
 from mirror.relay.progress.gaps import GapKind
 from mirror.wire.records import DELETE_HORIZON
@@ -51,7 +51,7 @@ def test_compacted_topic_with_tombstones_is_copied(pair: TwoClusters) -> None:
     write_batches(pair.source.address, topic, [batch_of(last, "snappy")])
     (planned,) = pair.ranges(topic)
     (result,) = pair.complete([planned])
-    assert result.deep[Reason.GAPS] >= 1
+    assert result.deep[ReencodeReason.GAPS] >= 1
     found = pair.target.records(topic)
     # The source may be compacted further at any time: then more was copied than it has now.
     assert found[-50:] == pair.source.records(topic)[-50:]
@@ -143,7 +143,7 @@ def test_append_times_of_the_source_become_record_timestamps(pair: TwoClusters) 
             partition,
         )
     results = pair.complete(topic)
-    assert [result.deep for result in results] == [{Reason.APPEND_TIME: 3}] * len(CODECS)
+    assert [result.deep for result in results] == [{ReencodeReason.APPEND_TIME: 3}] * len(CODECS)
     for source, target in pair.both(topic, len(CODECS)):
         assert {seen.kind for seen in source} == {TIMESTAMP_LOG_APPEND_TIME}
         assert target == [seen._replace(kind=TIMESTAMP_CREATE_TIME) for seen in source]
@@ -186,7 +186,7 @@ def test_topic_whose_timestamp_type_changed_is_decided_per_batch(pair: TwoCluste
     pair.source.configure(topic, message_timestamp_type="LogAppendTime")
     write_batches(pair.source.address, topic, [batch_of(made(100, first=100))])
     (result,) = pair.complete(topic)
-    assert result.deep == {Reason.APPEND_TIME: 1}
+    assert result.deep == {ReencodeReason.APPEND_TIME: 1}
     source = pair.source.records(topic)
     assert {seen.kind for seen in source} == {TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME}
     assert pair.target.records(topic) == [seen._replace(kind=TIMESTAMP_CREATE_TIME) for seen in source]

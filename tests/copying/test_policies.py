@@ -8,7 +8,7 @@ import time
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
-from mirror.relay.batches.reencode import DROPPED_BY_TRANSFORM, Reason
+from mirror.relay.batches.reencode import DROPPED_BY_TRANSFORM, ReencodeReason
 from mirror.relay.model.ranges import Outcome
 from mirror.wire.encode import CODECS
 from tests.copying.pair import MAX_BYTES, TwoClusters
@@ -28,7 +28,7 @@ def test_batches_above_the_target_s_limit_are_split(pair: TwoClusters) -> None:
         write_batches(pair.source.address, topic, [batch_of(made(50)), batch_of(noise, codec)], partition)
     results = pair.complete(topic)
     for partition, result in enumerate(results):
-        assert result.deep == {Reason.TOO_LARGE: 1}
+        assert result.deep == {ReencodeReason.TOO_LARGE: 1}
         assert result.records == 350
         assert all(batch.size <= limit for batch in pair.target.batches(topic, partition))
     pair.equal(topic, len(CODECS))
@@ -41,7 +41,7 @@ def test_batch_above_the_limit_after_the_broker_s_recompression_is_split(pair: T
     write_batches(pair.source.address, topic, [batch_of(made(2_000, size=200), "zstd"), batch_of(made(100), "zstd")])
     assert pair.source.batches(topic)[0].size < limit
     (result,) = pair.complete(topic)
-    assert result.deep == {Reason.TOO_LARGE: 1}
+    assert result.deep == {ReencodeReason.TOO_LARGE: 1}
     pair.equal(topic)
 
 
@@ -59,8 +59,8 @@ def test_record_above_the_target_s_limit_fails_or_is_skipped_by_policy(pair: Two
     assert len(pair.target.records(topic)) == result.end
 
     (result,) = pair.complete(topic, exactly_once=exactly_once, on_too_large="skip")
-    assert result.skipped[Reason.TOO_LARGE] == 1
-    assert Reason.TOO_LARGE in result.deep
+    assert result.skipped[ReencodeReason.TOO_LARGE] == 1
+    assert ReencodeReason.TOO_LARGE in result.deep
     expected = pair.source.records(topic)
     assert expected.pop(50).key == b"huge"
     assert pair.target.records(topic) == expected
@@ -86,9 +86,9 @@ def test_refused_timestamps_follow_the_policy(pair: TwoClusters, policy: str, ex
         assert "message.timestamp.after.max.ms" in str(result.error)
         assert (result.end, len(target)) == (40, 40)
         return
-    assert (result.outcome, result.deep) == (Outcome.COMPLETE, {Reason.BAD_TIMESTAMP: 1})
+    assert (result.outcome, result.deep) == (Outcome.COMPLETE, {ReencodeReason.BAD_TIMESTAMP: 1})
     if policy == "skip":
-        assert result.skipped == {Reason.BAD_TIMESTAMP: 2}
+        assert result.skipped == {ReencodeReason.BAD_TIMESTAMP: 2}
         assert target == [seen for number, seen in enumerate(source) if number not in {47, 70}]
         return
     clamped = [target[number].time_ms for number in (47, 70)]
@@ -107,13 +107,13 @@ def test_old_timestamps_are_clamped_or_skipped(pair: TwoClusters, policy: str) -
     ]
     write_batches(pair.source.address, topic, [batch_of(records)])
     (result,) = pair.complete(topic, on_bad_timestamp=policy)
-    assert result.deep == {Reason.BAD_TIMESTAMP: 1}
+    assert result.deep == {ReencodeReason.BAD_TIMESTAMP: 1}
     source, target = pair.source.records(topic), pair.target.records(topic)
     if policy == "clamp":
         assert now - HOUR_MS <= target[3].time_ms <= now
         target[3] = target[3]._replace(time_ms=source[3].time_ms)
     else:
-        assert result.skipped == {Reason.BAD_TIMESTAMP: 1}
+        assert result.skipped == {ReencodeReason.BAD_TIMESTAMP: 1}
         del source[3]
     assert target == source
 
@@ -132,7 +132,7 @@ def test_records_without_keys_fail_or_are_skipped_in_a_compacted_topic(pair: Two
     assert (result.end, len(pair.target.records(topic))) == (40, 40)
 
     (result,) = pair.complete(topic, exactly_once=exactly_once, on_no_key="skip")
-    assert (result.deep, result.skipped) == ({Reason.NO_KEY: 1}, {Reason.NO_KEY: 2})
+    assert (result.deep, result.skipped) == ({ReencodeReason.NO_KEY: 1}, {ReencodeReason.NO_KEY: 2})
     assert pair.target.records(topic) == [seen for seen in pair.source.records(topic) if seen.key is not None]
 
 
@@ -161,7 +161,7 @@ def test_compression_and_headers_of_the_flow_are_applied(pair: TwoClusters, code
         write_batches(pair.source.address, topic, [batch_of(made(100), source_codec)], partition)
     added = (("from", b"here"), ("n", b""))
     results = pair.complete(topic, compression=codec, headers=added)
-    assert [result.deep for result in results] == [{Reason.CONFIGURED: 1}] * 2
+    assert [result.deep for result in results] == [{ReencodeReason.CONFIGURED: 1}] * 2
     for partition, (source, target) in enumerate(pair.both(topic, 2)):
         assert {payload.codec for payload in pair.target.payloads(topic, partition)} == {CODECS[codec]}
         assert target == [seen._replace(headers=(*seen.headers, *added)) for seen in source]
@@ -173,7 +173,7 @@ def test_transform_of_the_flow_changes_and_drops_records(pair: TwoClusters) -> N
     write_batches(pair.source.address, topic, [batch_of(made(100), "gzip"), batch_of(nulls), batch_of([*made(3)])])
     (result,) = pair.complete(topic, transform="tests.copying.hooks:upper_without_odd")
     assert result.skipped == {DROPPED_BY_TRANSFORM: 56}
-    assert set(result.deep) == {Reason.CONFIGURED}
+    assert set(result.deep) == {ReencodeReason.CONFIGURED}
     assert pair.target.records(topic) == [
         seen._replace(value=None if seen.value is None else seen.value.upper(), kind=TIMESTAMP_CREATE_TIME)
         for offset, seen in pair.source.seen(topic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode import ReencodeReason
 from mirror.wire.encode import CODECS
 from tests.copying.pair import MAX_BYTES, TwoClusters, same
 from tests.copying.writers import Made, batch_of, made, write, write_batches
@@ -70,8 +70,8 @@ def test_small_batches_are_merged(pair: TwoClusters) -> None:
         write_batches(pair.source.address, topic, batches, partition)
     results = pair.complete(topic)
     for partition, result in enumerate(results):
-        assert set(result.deep) == {Reason.SMALL}
-        assert result.deep[Reason.SMALL] > 130
+        assert set(result.deep) == {ReencodeReason.SMALL}
+        assert result.deep[ReencodeReason.SMALL] > 130
         assert len(pair.target.batches(topic, partition)) == result.batches < 20
     pair.equal(topic, len(CODECS))
 
@@ -83,7 +83,7 @@ def test_reencoded_batches_are_merged_up_to_batch_size_or_256_kib(
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of([Made(b"", bytes(10_000))] * 3) for _ in range(64)])
     (result,) = pair.complete(topic, writing=writing, headers=(("by", b"mirror"),))
-    assert result.deep == {Reason.CONFIGURED: 64}
+    assert result.deep == {ReencodeReason.CONFIGURED: 64}
     # At the end of a fetch response, there may be fewer.
     most = max(batch.size for batch in pair.target.batches(topic))
     assert together * 30_000 < most < (together + 1) * 30_000
@@ -129,7 +129,7 @@ def test_records_of_ten_megabytes_are_copied(pair: TwoClusters) -> None:
     again = pair.topics(both={"max_message_bytes": MAX_BYTES})
     write_batches(pair.source.address, again, [batch_of([*huge, *made(10)])])
     (result,) = pair.complete(again, writing=options, headers=(("by", b"mirror"),))
-    assert result.deep == {Reason.CONFIGURED: 1}
+    assert result.deep == {ReencodeReason.CONFIGURED: 1}
     assert [record._replace(headers=record.headers[:-1]) for record in pair.target.records(again)] == (
         pair.source.records(again)
     )
@@ -140,12 +140,12 @@ def test_range_may_begin_and_end_inside_batches(pair: TwoClusters) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, [batch_of(made(100, first=first), "lz4") for first in (0, 100, 200)])
     (result,) = pair.complete(pair.ranges(topic, start=37, end=250))
-    assert result.deep == {Reason.TRIMMED: 2}
+    assert result.deep == {ReencodeReason.TRIMMED: 2}
     assert (result.start, result.end, result.records) == (37, 250, 213)
     assert pair.target.records(topic) == pair.source.records(topic)[37:250]
     assert pair.target.payloads(topic)[1] == pair.source.payloads(topic)[1]
     (rest,) = pair.complete(pair.ranges(topic))
-    assert (rest.start, rest.end, rest.records, rest.deep) == (250, 300, 50, {Reason.TRIMMED: 1})
+    assert (rest.start, rest.end, rest.records, rest.deep) == (250, 300, 50, {ReencodeReason.TRIMMED: 1})
     assert pair.target.records(topic) == pair.source.records(topic)[37:]
 
 
@@ -157,7 +157,7 @@ def test_log_whose_start_was_deleted_is_copied_from_its_first_offset(pair: TwoCl
     pair.source.delete_records(topic, 30)
     pair.source.delete_records(topic, 100, 1)
     results = pair.complete(topic)
-    assert [result.deep for result in results] == [{Reason.TRIMMED: 1}, {}]
+    assert [result.deep for result in results] == [{ReencodeReason.TRIMMED: 1}, {}]
     assert [(result.start, result.records) for result in results] == [(30, 170), (100, 100)]
     assert len(pair.target.records(topic)) == 170
     pair.equal(topic, 2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mirror.verify.results import EXIT_NOT_COMPARED
+from mirror.verify.partition_results import EXIT_NOT_COMPARED
 from tests.e2e.broker_side import FIRST_MS, Side
 from tests.e2e.site import Run, Site, flow
 

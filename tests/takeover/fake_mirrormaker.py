@@ -14,12 +14,12 @@ from mirror.mirrormaker.connect_status import StatusKey
 from mirror.mirrormaker.records import OffsetSync
 from mirror.mirrormaker.source_offsets import SourceOffsetKey, encode_offset, partition_of
 from mirror.relay.progress.flow_topic import takeover_topic_of
-from mirror.takeover.decision import Decision
-from mirror.takeover.giving_back import hand_back
-from mirror.takeover.handing_back import HandBackReport
+from mirror.takeover.continuation import Continuation
+from mirror.takeover.hand_back import hand_back
+from mirror.takeover.hand_back_decision import HandBackReport
 from mirror.takeover.places import Deployment
-from mirror.takeover.report import TakeoverReport
 from mirror.takeover.sides import TakeoverRequest
+from mirror.takeover.takeover_report import TakeoverReport
 from mirror.takeover.takeover_topic import TakeoverTopic
 from mirror.takeover.taking_over import Takeover
 from mirror.takeover.watch import MirrorMakerWatch
@@ -32,7 +32,7 @@ POSITIONS = "mm2-offsets.paris.internal"
 SYNCS = "mm2-offset-syncs.berlin.internal"
 
 
-def only(report: TakeoverReport) -> Decision:
+def only(report: TakeoverReport) -> Continuation:
     """Returns the decision about the only partition."""
     (decision,) = report.decisions
     return decision

@@ -11,7 +11,7 @@ from mirror.errors import KafkaError
 from mirror.mirrormaker.source_offsets import SourceOffsetKey, encode_offset, partition_of
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.takeover import fencing
-from mirror.takeover.decision import Outcome
+from mirror.takeover.continuation import TakeoverOutcome
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.control import Action
@@ -62,7 +62,9 @@ def test_a_transaction_that_never_was_committed_is_aborted(mm2: FakeMirrorMaker,
     task.send(0, 4)
     with mm2.takeover() as takeover:
         (decision,) = takeover.run().decisions
-    assert (decision.outcome, decision.stored) == (Outcome.NOTHING_COPIED, None), "as before there was a transaction"
+    assert (decision.outcome, decision.stored) == (TakeoverOutcome.NOTHING_COPIED, None), (
+        "as before there was a transaction"
+    )
     result = mm2.pair.copy()
     assert result.outcome is CopyOutcome.COMPLETE, result.error
     assert mm2.pair.values() == VALUES
@@ -112,7 +114,7 @@ def test_an_open_transaction_is_aborted_and_the_task_writes_nothing_more(mm2: Fa
     assert dry.decisions[0].next_offset == 4
     (decision,) = report.decisions
     assert report.found.transactional_ids == [TASK]
-    assert (decision.outcome, decision.stored, decision.next_offset) == (Outcome.SETTLED, 3, 4)
+    assert (decision.outcome, decision.stored, decision.next_offset) == (TakeoverOutcome.SETTLED, 3, 4)
     with pytest.raises(KafkaError):
         task.producer.commit_transaction()
     result = mm2.pair.copy()

@@ -18,8 +18,8 @@ from mirror.relay.partition.writers.takeover import transactional_id
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.target_log import TargetMark
 from mirror.spark.run_control import RunControlClient
-from mirror.takeover.decision import Facts, SourceLog, TargetLog
-from mirror.takeover.handing_back import HandBackReport, Return, ReturnDecision, decide
+from mirror.takeover.continuation import Facts, SourceLog, TargetLog
+from mirror.takeover.hand_back_decision import HandBackReport, Return, ReturnDecision, decide
 from mirror.wire.api import Api
 from mirror.wire.decode import Record, records_of
 from mirror.wire.records import TRANSACTIONAL

@@ -14,7 +14,7 @@ from mirror.relay.offsets import offset_topic
 from mirror.relay.offsets.index import Place
 from mirror.relay.offsets.partition_offsets import PartitionOffsets
 from mirror.relay.offsets.translator import OffsetTranslator
-from mirror.takeover.decision import Outcome
+from mirror.takeover.continuation import TakeoverOutcome
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.log import PartitionLog
 from tests.fakes.record_batches import values_of
@@ -111,7 +111,7 @@ def test_nothing_is_lost_and_nothing_is_doubled_that_was_not(
     before = Counter(_all(mm2.pair.log()).values())
     with mm2.takeover() as takeover:
         (decision,) = takeover.run().decisions
-    assert decision.outcome in {Outcome.SETTLED, Outcome.NOTHING_COPIED}, decision.reason
+    assert decision.outcome in {TakeoverOutcome.SETTLED, TakeoverOutcome.NOTHING_COPIED}, decision.reason
     mm2.write(b"the last one")
     policy = {} if way == "at least once" else {"exactly_once_by": "auto" if way == "sequences" else way}
     result = mm2.pair.copy(**policy)

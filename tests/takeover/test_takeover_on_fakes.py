@@ -14,7 +14,7 @@ from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.relay.offsets import offset_topic
 from mirror.relay.offsets.index import Place
 from mirror.relay.offsets.translator import OffsetTranslator
-from mirror.takeover.decision import Decision, Facts, Outcome
+from mirror.takeover.continuation import Continuation, Facts, TakeoverOutcome
 from mirror.takeover.logs import LogComparison
 from mirror.takeover.matching import STORE_FIRST, Pair
 from mirror.takeover.seeding import Seed, Seeding
@@ -77,7 +77,7 @@ def test_the_flow_continues_behind_what_was_copied_beyond_the_stored_offset(
 ) -> None:
     mm2 = _killed(monkeypatch, exactly_once=way != "at least once")
     decision = only(mm2.run())
-    assert (decision.outcome, decision.stored, decision.next_offset) == (Outcome.SETTLED, 5, 9)
+    assert (decision.outcome, decision.stored, decision.next_offset) == (TakeoverOutcome.SETTLED, 5, 9)
     assert _copied(mm2.pair, **WAYS[way]) == VALUES
 
 
@@ -110,7 +110,7 @@ def test_what_the_flow_has_copied_is_left_alone(monkeypatch: pytest.MonkeyPatch,
     mm2.run()
     _copied(mm2.pair, **WAYS[way])
     decision = only(mm2.run())
-    assert (decision.outcome, decision.next_offset) == (Outcome.COPIED_BY_FLOW, 12)
+    assert (decision.outcome, decision.next_offset) == (TakeoverOutcome.COPIED_BY_FLOW, 12)
     mm2.write(b"more")
     assert _copied(mm2.pair, **WAYS[way]) == [*VALUES, b"more"]
 
@@ -133,9 +133,9 @@ def test_without_a_stored_offset_the_whole_logs_are_compared(monkeypatch: pytest
     mm2.copy(0, 3, partition=1)
     mm2.store(2, partition=1)
     first, second, third = mm2.run().decisions
-    assert (first.outcome, first.next_offset) == (Outcome.SETTLED, 7)
-    assert (second.outcome, second.next_offset) == (Outcome.SETTLED, 3)
-    assert third.outcome is Outcome.NOTHING_COPIED
+    assert (first.outcome, first.next_offset) == (TakeoverOutcome.SETTLED, 7)
+    assert (second.outcome, second.next_offset) == (TakeoverOutcome.SETTLED, 3)
+    assert third.outcome is TakeoverOutcome.NOTHING_COPIED
     results = mm2.pair.copy_all()
     assert {result.outcome for result in results} == {CopyOutcome.COMPLETE}
     assert [mm2.pair.values(partition) for partition in range(3)] == [VALUES] * 3
@@ -150,7 +150,7 @@ def test_a_partition_that_cannot_be_settled_is_left_out_and_the_others_go_on(mon
     mm2.store(6, partition=1)
     report = mm2.run()
     left_out, settled = report.decisions
-    assert left_out.outcome is Outcome.UNSETTLED
+    assert left_out.outcome is TakeoverOutcome.UNSETTLED
     assert "ends at offset 12, and MirrorMaker 2 has copied up to 40" in left_out.reason
     assert settled.next_offset == 7
     assert not report.is_complete
@@ -180,7 +180,7 @@ def test_a_target_whose_configuration_cannot_be_read_is_left_out(mm2: FakeMirror
     refused = Action(errors={"paris.t": errors.TOPIC_AUTHORIZATION_FAILED})
     mm2.pair.target.control.add(lambda call: refused if call.api is Api.DESCRIBE_CONFIGS else None)
     decision = only(mm2.run())
-    assert decision.outcome is Outcome.UNSETTLED
+    assert decision.outcome is TakeoverOutcome.UNSETTLED
     assert decision.reason.startswith("the configuration of the target's topic paris.t cannot be read: ")
 
 
@@ -190,7 +190,7 @@ def test_part_of_an_open_transaction_is_waited_for(mm2: FakeMirrorMaker) -> None
     mm2.copy(9, 13)
     decision = only(mm2.run())
     assert (decision.outcome, "a transaction is open in the source from 12" in decision.reason) == (
-        Outcome.UNSETTLED,
+        TakeoverOutcome.UNSETTLED,
         True,
     )
     source.end_transaction(7, commit=True)
@@ -214,14 +214,14 @@ def test_an_aborted_transaction_that_it_had_copied_is_passed(mm2: FakeMirrorMake
     mm2.write(b"behind", b"not copied")
     mm2.copy(9, 15)
     decision = only(mm2.run())
-    assert (decision.outcome, decision.next_offset) == (Outcome.SETTLED, 15)
+    assert (decision.outcome, decision.next_offset) == (TakeoverOutcome.SETTLED, 15)
     assert _copied(mm2.pair) == [*VALUES, b"aborted", b"behind", b"not copied"]
 
 
 def test_what_the_source_has_deleted_since_is_a_gap_and_the_rest_is_not_copied_again(mm2: FakeMirrorMaker) -> None:
     mm2.pair.source.log("t").delete_before(7)
     decision = only(mm2.run())
-    assert (decision.outcome, decision.next_offset) == (Outcome.SETTLED, 9)
+    assert (decision.outcome, decision.next_offset) == (TakeoverOutcome.SETTLED, 9)
     assert _copied(mm2.pair) == VALUES
 
 
@@ -267,7 +267,7 @@ def test_copies_with_earlier_times_of_the_targets_brokers_are_found(monkeypatch:
         mm2.pair.log().append(build([value], timestamp=1_000))
     mm2.store(5)
     decision = only(mm2.run())
-    assert (decision.outcome, decision.next_offset) == (Outcome.SETTLED, 9), decision.reason
+    assert (decision.outcome, decision.next_offset) == (TakeoverOutcome.SETTLED, 9), decision.reason
 
 
 def test_an_offset_sync_whose_record_was_compacted_away_gives_way_to_an_earlier_one(
@@ -302,7 +302,7 @@ def test_an_index_that_cannot_be_written_leaves_out_what_it_concerns(monkeypatch
     monkeypatch.setattr(Seeding, "write_index", fail_one)
     left_out, settled = mm2.run().decisions
     assert left_out.reason == "its offset index could not be written: too late"
-    assert (settled.outcome, mm2.pair.committed(0), mm2.pair.committed(1)) == (Outcome.SETTLED, None, 7)
+    assert (settled.outcome, mm2.pair.committed(0), mm2.pair.committed(1)) == (TakeoverOutcome.SETTLED, None, 7)
 
 
 def test_a_target_that_grows_while_it_is_compared_is_left_out(
@@ -310,7 +310,7 @@ def test_a_target_that_grows_while_it_is_compared_is_left_out(
 ) -> None:
     compare = LogComparison.decide
 
-    def then_grow(self: LogComparison, facts: Facts) -> Decision:
+    def then_grow(self: LogComparison, facts: Facts) -> Continuation:
         decision = compare(self, facts)
         mm2.copy(9, 10)
         return decision

@@ -11,7 +11,7 @@ from mirror.errors import KafkaError, MirrorMakerResumed
 from mirror.mirrormaker.source_offsets import SourceOffsetKey, partition_of
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.relay.progress.flow_topic import takeover_topic_of
-from mirror.takeover.decision import Outcome
+from mirror.takeover.continuation import TakeoverOutcome
 from mirror.takeover.takeover_topic import TakeoverKey, TakeoverRecord, TakeoverTopic
 from mirror.takeover.watch import INTERVAL_MS
 from mirror.wire.api import Api
@@ -109,7 +109,7 @@ def test_what_one_run_has_seen_holds_the_next_ones_until_it_is_taken_over_again(
     assert _seen(mm2) == seen
     mm2.run(dry_run=True)
     assert _seen(mm2) == seen
-    assert only(mm2.run()).outcome is Outcome.SETTLED
+    assert only(mm2.run()).outcome is TakeoverOutcome.SETTLED
     assert _seen(mm2) is None
 
 
@@ -119,10 +119,10 @@ def test_a_takeover_that_leaves_something_out_does_not_release_the_flow(mm2: Fak
     seen = _seen(mm2)
     assert seen is not None
     mm2.store(99)
-    assert only(mm2.run()).outcome is Outcome.UNSETTLED
+    assert only(mm2.run()).outcome is TakeoverOutcome.UNSETTLED
     assert _seen(mm2) == seen
     mm2.store(11)
-    assert only(mm2.run()).outcome is Outcome.SETTLED
+    assert only(mm2.run()).outcome is TakeoverOutcome.SETTLED
     assert _seen(mm2) is None
 
 
@@ -268,7 +268,7 @@ def test_states_that_may_not_be_read_do_not_stop_a_takeover(mm2: FakeMirrorMaker
 
     mm2.pair.target.control.add(refuse)
     report = mm2.run()
-    assert only(report).outcome is Outcome.SETTLED
+    assert only(report).outcome is TakeoverOutcome.SETTLED
     assert any("is started again cannot be read" in line and STATES in line for line in report.warnings)
     assert _stored(mm2).status_topic == ""
     mm2.store(11)

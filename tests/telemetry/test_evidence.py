@@ -13,7 +13,7 @@ from mirror.spark.verification.report import FlowVerification
 from mirror.telemetry.evidence import MAX_PARTITIONS, Evidence, LastRehearsal, LastVerification
 from mirror.telemetry.metrics.metric_store import MetricStore
 from mirror.telemetry.metrics.record_results import record_evidence
-from mirror.verify.results import PartitionResult
+from mirror.verify.partition_results import PartitionResult
 from mirror.verify.values import Difference, Verdict
 from mirror.verify.values import Kind as Differs
 from tests.telemetry import runs

@@ -16,13 +16,13 @@ from mirror.meters import Histogram, NetworkSnapshot
 from mirror.relay.model.observer import TaskSnapshot
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.runtime.clock import SystemClock
-from mirror.telemetry import task as task_module
+from mirror.telemetry import task_telemetry as task_module
 from mirror.telemetry.export import jsonl, process
 from mirror.telemetry.metrics.instruments import OF_TASKS
-from mirror.telemetry.run import PeriodTaskResults, RunTelemetry
+from mirror.telemetry.run_telemetry import PeriodTaskResults, RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
-from mirror.telemetry.task import TaskTelemetry
 from mirror.telemetry.task_report import TaskReport
+from mirror.telemetry.task_telemetry import TaskTelemetry
 from mirror.telemetry.traces.ids import period_id
 from mirror.telemetry.traces.spans import EXPIRED, PeriodFacts
 from tests.polling import eventually
@@ -229,7 +229,7 @@ def test_hanging_backend_delays_the_end_of_a_task_briefly(monkeypatch: pytest.Mo
         assert time.monotonic() - began < 5
         assert taken.asked.wait(10)
         assert not report.exported
-        monkeypatch.setattr("mirror.telemetry.run.FLUSH_MS", 300)
+        monkeypatch.setattr("mirror.telemetry.run_telemetry.FLUSH_MS", 300)
         run = RunTelemetry(asked, tmp_path, SystemClock())
         run.record_period(facts(result(0)), [PeriodTaskResults(0, 0, [result(0)], report)])
         began = time.monotonic()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.verify.comparison import Comparison, compare
-from mirror.verify.results import PartitionResult
+from mirror.verify.partition_results import PartitionResult
 from mirror.verify.values import Bounds, Kind, Named, Rules, TimeLimits, Verdict
 from mirror.wire.records import AnyBatch
 from tests.relay.batches.logs_by_hand import Made, batch_at

@@ -15,8 +15,8 @@ from mirror.runtime.clock import SystemClock
 from mirror.sandbox.cluster import Cluster
 from mirror.verify.comparison import Comparison
 from mirror.verify.log_reader import LogReader
+from mirror.verify.partition_results import PartitionResult
 from mirror.verify.proof import Link, Proof, proved_ranges
-from mirror.verify.results import PartitionResult
 from mirror.verify.values import Bounds, Kind
 from tests.copying.writers import made, write
 from tests.relay.batches.logs_by_hand import Made

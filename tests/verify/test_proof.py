@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from mirror.verify.proof import Link, Proof, ProofError, against_digest, parse_proof, proved_ranges, unproved_lines
-from mirror.verify.results import (
+from mirror.verify.partition_results import (
     EXIT_DIFFERENT,
     EXIT_EQUAL,
     EXIT_NOT_COMPARED,
@@ -17,6 +16,7 @@ from mirror.verify.results import (
     exit_status,
     name_other_partitions,
 )
+from mirror.verify.proof import Link, Proof, ProofError, against_digest, parse_proof, proved_ranges, unproved_lines
 from mirror.verify.values import Bounds, Rules, Verdict
 from tests.relay.batches.logs_by_hand import Made
 from tests.verify.damages import source_records

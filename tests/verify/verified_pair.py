@@ -17,8 +17,8 @@ from mirror.sandbox.cluster import Cluster
 from mirror.spark.clusters import open_sides
 from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
 from mirror.spark.verification.task import VerifyTask, verify_ranges
+from mirror.verify.partition_results import PartitionResult
 from mirror.verify.proof import Proof
-from mirror.verify.results import PartitionResult
 from tests.copying.pair import TwoClusters
 from tests.relay.batches.logs_by_hand import Made
 from tests.verify.logs import by_tens

@@ -19,15 +19,15 @@ from mirror.spark.driver import job_options
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics
 from mirror.spark.preflight.flow_groups import rules_of
-from mirror.takeover.giving_back import hand_back
+from mirror.takeover.hand_back import hand_back
 from mirror.takeover.places import Deployment
 from mirror.takeover.sides import OBSERVED_S, TakeoverRequest
 from mirror.takeover.taking_over import Takeover
 
 if TYPE_CHECKING:
     from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
-    from mirror.takeover.handing_back import HandBackReport
-    from mirror.takeover.report import TakeoverReport
+    from mirror.takeover.hand_back_decision import HandBackReport
+    from mirror.takeover.takeover_report import TakeoverReport
 
 
 def takeover(

@@ -11,7 +11,7 @@ from mirror.cluster.calls.routed_calls import ClusterView, Failures
 from mirror.cluster.types import GroupDescription, GroupListing, GroupMember, TopicPartition
 from mirror.errors import ProtocolError, UnsupportedVersion
 from mirror.wire.api import Api
-from mirror.wire.assignment import read_assignment
+from mirror.wire.member_assignment import read_assignment
 from mirror.wire.messages.groups import (
     ClassicGroup,
     ClassicMember,

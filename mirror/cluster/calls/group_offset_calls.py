@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 from mirror.cluster.calls.keyed_call import GROUP_ID_NOT_FOUND, GroupsCall, KeyedCall, coordinator
 from mirror.cluster.calls.offset_calls import by_topic
-from mirror.cluster.calls.routed_calls import Attempt, ClusterView, Failures, GroupCall, check
+from mirror.cluster.calls.routed_calls import CallAttempt, ClusterView, Failures, GroupCall, check
 from mirror.cluster.coordinators import KeyType
 from mirror.cluster.requests import Lane
 from mirror.cluster.types import OffsetAndMetadata, Outcomes, TopicPartition
@@ -62,7 +62,7 @@ class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
         del keys, view, timeout_ms
         return OffsetFetchRequest((_group_to_read(self.group, self.tps),), self._require_stable)
 
-    def shared_request(self, attempts: Sequence[Attempt], view: ClusterView, timeout_ms: int) -> OffsetFetchRequest:
+    def shared_request(self, attempts: Sequence[CallAttempt], view: ClusterView, timeout_ms: int) -> OffsetFetchRequest:
         """Request all partitions of all groups."""
         del view, timeout_ms
         wanted: dict[str, set[TopicPartition]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
 from mirror.cluster.calls.keyed_call import INT32_MAX, KeyedCall
-from mirror.cluster.calls.routed_calls import Attempt, ClusterView, Failures, LeaderCall, check, left_out
+from mirror.cluster.calls.routed_calls import CallAttempt, ClusterView, Failures, LeaderCall, check, left_out
 from mirror.cluster.types import EpochEndOffset, OffsetResult, Outcomes, TopicPartition, V
 from mirror.errors import KafkaError
 from mirror.wire.api import Api
@@ -133,7 +133,7 @@ class ListEachOffset(LeadersCall[OffsetResult]):
         """Share with calls of the same isolation level."""
         return ListEachOffset, self._read_committed
 
-    def shared_request(self, attempts: Sequence[Attempt], view: ClusterView, timeout_ms: int) -> ListOffsetsRequest:
+    def shared_request(self, attempts: Sequence[CallAttempt], view: ClusterView, timeout_ms: int) -> ListOffsetsRequest:
         """Request all partitions."""
         times = {tp: attempt.call.times[tp] for attempt in attempts for tp in attempt.keys}
         return _offsets_at(times, view, min(timeout_ms, INT32_MAX), read_committed=self._read_committed)
@@ -172,7 +172,7 @@ class EpochEndOffsets(LeadersCall[EpochEndOffset]):
         return EpochEndOffsets
 
     def shared_request(
-        self, attempts: Sequence[Attempt], view: ClusterView, timeout_ms: int
+        self, attempts: Sequence[CallAttempt], view: ClusterView, timeout_ms: int
     ) -> OffsetForLeaderEpochRequest:
         """Request all partitions."""
         del timeout_ms

@@ -140,7 +140,7 @@ class Call(CompletableEvent[T], Generic[T, K]):
         """Return a value that is equal for calls which may share requests; None: it shares none."""
         return None
 
-    def shared_request(self, attempts: Sequence[Attempt], view: ClusterView, timeout_ms: int) -> Message:
+    def shared_request(self, attempts: Sequence[CallAttempt], view: ClusterView, timeout_ms: int) -> Message:
         """Return the body of one request for all ``attempts``, of calls with which it shares requests.
 
         With :attr:`unique_keys`, no key is in two of them. Each call reads its own part of the response.
@@ -165,7 +165,7 @@ class Call(CompletableEvent[T], Generic[T, K]):
 
 
 @dataclass(slots=True)
-class Attempt:
+class CallAttempt:
     """What is requested for one call, of one broker."""
 
     call: Any
@@ -268,7 +268,7 @@ class Calls:
         if not self._due:
             return IDLE
         requests: list[Request] = []
-        shared: dict[Hashable, list[Attempt]] = {}
+        shared: dict[Hashable, list[CallAttempt]] = {}
         wait = FOREVER_MS
         for call in list(self._due):
             if call.states is not None and not call.future.done():
@@ -287,7 +287,7 @@ class Calls:
             requests += [self._request(bundle, node) for bundle in _bundles(attempts)]
         return Poll(requests, wait)
 
-    def _attempts(self, call: Call[Any, Any], now: int) -> list[tuple[int | None, Attempt]]:
+    def _attempts(self, call: Call[Any, Any], now: int) -> list[tuple[int | None, CallAttempt]]:
         if self._view.metadata.fatal_error is not None:
             call.fail(self._view.metadata.fatal_error)
             return []
@@ -300,14 +300,14 @@ class Calls:
             call.wait_for_route(self._view)
             return []
         timeout_ms = min(remaining(call.deadline_ms, now), self._request_timeout_ms)
-        attempts = [(node, Attempt(call, dict.fromkeys(keys), timeout_ms)) for node, keys in list(routes.items())]
+        attempts = [(node, CallAttempt(call, dict.fromkeys(keys), timeout_ms)) for node, keys in list(routes.items())]
         for _, attempt in attempts:
             call.pending.difference_update(attempt.keys)
             call.in_flight += 1
             call.begin_attempt()
         return attempts
 
-    def _request(self, attempts: Sequence[Attempt], node: int | None) -> Request:
+    def _request(self, attempts: Sequence[CallAttempt], node: int | None) -> Request:
         first = attempts[0]
         timeout_ms = max(attempt.timeout_ms for attempt in attempts)  # each call has its own deadline besides
         if len(attempts) == 1:
@@ -381,9 +381,9 @@ class Calls:
             call.complete(call.result())
 
 
-def _bundles(attempts: Iterable[Attempt]) -> list[list[Attempt]]:
+def _bundles(attempts: Iterable[CallAttempt]) -> list[list[CallAttempt]]:
     """Divide ``attempts`` into requests, of at most ``_MAX_SHARED`` calls each, so that no key is twice in one."""
-    bundles: list[tuple[list[Attempt], set[Any]]] = []
+    bundles: list[tuple[list[CallAttempt], set[Any]]] = []
     for attempt in attempts:
         for bundle, keys in bundles:
             if len(bundle) < _MAX_SHARED and keys.isdisjoint(attempt.keys):

@@ -20,7 +20,7 @@ from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.errors import CorruptBatch, MirrorError
 from mirror.relay.batches.held_buffers import HeldBuffers
 from mirror.relay.batches.output_batch import BufferRef, OutputBatch
-from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, TimestampRule
+from mirror.relay.batches.reencode import ReencodeReason, ReencodeResult, ReencodeSpec, TimestampRule
 from mirror.relay.batches.reencode_decision import (
     IsForeign,
     deep_reason,
@@ -155,7 +155,7 @@ class BatchPipeline:
         self._expected = batch.next_offset
         return gaps
 
-    def _reason(self, pending: SourceBatch) -> Reason | None:
+    def _reason(self, pending: SourceBatch) -> ReencodeReason | None:
         batch = pending.batch
         if pending.remedies:
             return self.remedies.first_of(pending.remedies)
@@ -167,7 +167,7 @@ class BatchPipeline:
             rewrites=self._policy.rewrites,
         )
         # The broker would refuse it, and with it the whole transaction.
-        return Reason.TOO_LARGE if reason is None and batch.size > self.remedies.max_passed_bytes else reason
+        return ReencodeReason.TOO_LARGE if reason is None and batch.size > self.remedies.max_passed_bytes else reason
 
     @property
     def empty(self) -> bool:
@@ -279,8 +279,8 @@ class BatchPipeline:
         first = self._backlog[0]
         allowed = self.limits.earliest_ms(unix_ms), self.limits.latest_ms(unix_ms)
         if has_bad_timestamp(first.batch, allowed):
-            first.reason = first.reason or Reason.BAD_TIMESTAMP
-            first.remedies |= {Reason.BAD_TIMESTAMP}
+            first.reason = first.reason or ReencodeReason.BAD_TIMESTAMP
+            first.remedies |= {ReencodeReason.BAD_TIMESTAMP}
         if first.reason is None and not is_small(first.batch):
             return []
         run, size = [first], first.batch.size
@@ -302,7 +302,7 @@ class BatchPipeline:
     def _spec(self, run: list[SourceBatch], unix_ms: int) -> ReencodeSpec:
         remedies = run[0].remedies
         rule = None
-        if Reason.BAD_TIMESTAMP in remedies:
+        if ReencodeReason.BAD_TIMESTAMP in remedies:
             policy = self._policy.on_bad_timestamp
             bounds = self.limits.bounds_ms(unix_ms, exact=policy == "fail")
             rule = TimestampRule(*bounds, policy, self.limits.time_keys)
@@ -313,7 +313,7 @@ class BatchPipeline:
             end=run[-1].end,
             headers=self._policy.headers,
             timestamps=rule,
-            keyless="skip" if Reason.NO_KEY in remedies and self._policy.on_no_key == "skip" else "keep",
+            keyless="skip" if ReencodeReason.NO_KEY in remedies and self._policy.on_no_key == "skip" else "keep",
         )
 
     def _add_reencoded(self, encoding: Future[ReencodeResult]) -> None:
@@ -328,7 +328,7 @@ class BatchPipeline:
             self._retry_separately(run)
             return
         self._run = []
-        reason = run[0].reason or Reason.SMALL
+        reason = run[0].reason or ReencodeReason.SMALL
         size = sum(encoded.batch.size for encoded in result.batches)
         buffer = BufferRef(size, self._held.release, references=1)
         self._held.add(buffer)
@@ -344,7 +344,7 @@ class BatchPipeline:
             )
             buffer.references += 1
             if encoded.base_offset in self.remedies.skipped_offsets:
-                output.dropped[Reason.TOO_LARGE] = 1
+                output.dropped[ReencodeReason.TOO_LARGE] = 1
             else:
                 output.batch, output.count = encoded.batch, encoded.batch.count
                 output.jumps = encoded.jumps
@@ -352,7 +352,8 @@ class BatchPipeline:
         last = run[-1].batch
         next_offset = min(last.next_offset, run[-1].end)
         tail = OutputBatch(last.base_offset, next_offset, last.leader_epoch, buffer=buffer)
-        tail.reencoded = dict(Counter(pending.reason or Reason.SMALL for pending in run if pending.skip is None))
+        reasons = (pending.reason or ReencodeReason.SMALL for pending in run if pending.skip is None)
+        tail.reencoded = dict(Counter(reasons))
         skipped = Counter[str]()
         for pending in run:
             if pending.skip is not None:

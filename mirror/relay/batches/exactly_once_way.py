@@ -15,7 +15,7 @@ from typing import Final, Self
 from mirror.cluster.types import ConfigEntry, TopicPartition
 from mirror.errors import FlowError
 from mirror.relay.batches.output_batch import OutputBatch
-from mirror.relay.batches.reencode import Reason, time_text
+from mirror.relay.batches.reencode import ReencodeReason, time_text
 from mirror.relay.batches.topic_config import CLEANUP, TopicConfig, readable
 from mirror.relay.model.way import Way
 from mirror.relay.model.way_notes import configured_reason
@@ -28,7 +28,7 @@ EXPIRATION: Final = "producer.id.expiration.ms"
 EXPIRATION_BEFORE_3_4: Final = "transactional.id.expiration.ms"
 """The same in brokers that do not have :data:`EXPIRATION`; the others apply it to transactional ids only."""
 
-_CONDITIONAL: Final = frozenset({Reason.BAD_TIMESTAMP, Reason.NO_KEY, Reason.TOO_LARGE})
+_CONDITIONAL: Final = frozenset({ReencodeReason.BAD_TIMESTAMP, ReencodeReason.NO_KEY, ReencodeReason.TOO_LARGE})
 """Remedies that depend on the clock or on the target's limits.
 
 Another attempt may decide otherwise, and would then not find the target's last records in the source.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mirror.consumer.fetched import Fetched
-from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode import ReencodeReason
 from mirror.wire.records import Batch
 
 
@@ -38,7 +38,7 @@ class OutputBatch:
     """None if nothing is to be written."""
     buffer: BufferRef | None = None
     """The bytes of ``batch``; None if it has none."""
-    reason: Reason | None = None
+    reason: ReencodeReason | None = None
     """Why it was re-encoded; None if it is passed on as bytes."""
     count: int = 0
     """The records of ``batch``."""
@@ -50,5 +50,5 @@ class OutputBatch:
     """Re-encoded source batches that end with this output, by reason."""
     gaps: Counter[str] = field(default_factory=Counter)
     """Offsets before or in it that hold nothing to copy, by reason."""
-    tried: frozenset[Reason] = frozenset()
+    tried: frozenset[ReencodeReason] = frozenset()
     """The remedies that were applied to it."""

@@ -1,9 +1,9 @@
 """The deep path: decodes source batches and encodes their records again. Pure.
 
 A record costs about 1 us of CPU and each KB of it as much again (bench_deep), several times the cost of the shallow
-path, so batches are re-encoded only for a :class:`Reason`. It may run in a thread of its own: compression releases the
-interpreter's lock. The process then needs ``sys.setswitchinterval(0.0005)``: with the default of 5 ms, a network thread
-may wait that long for the lock after every call on a socket.
+path, so batches are re-encoded only for a :class:`ReencodeReason`. It may run in a thread of its own: compression
+releases the interpreter's lock. The process then needs ``sys.setswitchinterval(0.0005)``: with the default of 5 ms, a
+network thread may wait that long for the lock after every call on a socket.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MOST_BRIEF_RECORDS: Final = 16
 _MOST_BRIEF_BYTES: Final = 16 * 1024
 
 
-class Reason(enum.StrEnum):
+class ReencodeReason(enum.StrEnum):
     """Why batches are re-encoded, or records dropped. The values are keys of the results' counts."""
 
     GAPS = "offset gaps"
@@ -126,7 +126,7 @@ class ReencodeResult:
     batches: list[ReencodedBatch] = field(default_factory=list)
     """In order, the last one up to the end of the sources; empty if no record is left."""
     dropped: dict[str, int] = field(default_factory=dict)
-    """The number of dropped records by :class:`Reason`, or :data:`DROPPED_BY_TRANSFORM`."""
+    """The number of dropped records by :class:`ReencodeReason`, or :data:`DROPPED_BY_TRANSFORM`."""
 
 
 def is_brief(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> bool:
@@ -294,12 +294,12 @@ def record_change(spec: ReencodeSpec) -> RecordChange | None:
             dropped[DROPPED_BY_TRANSFORM] += 1
             return None
         if copy.key is None and spec.keyless == "skip":
-            dropped[Reason.NO_KEY.value] += 1
+            dropped[ReencodeReason.NO_KEY.value] += 1
             return None
         rule = spec.timestamps
         if rule is not None and not rule.allows(copy.timestamp_ms):
             if rule.policy == "skip":
-                dropped[Reason.BAD_TIMESTAMP.value] += 1
+                dropped[ReencodeReason.BAD_TIMESTAMP.value] += 1
                 return None
             copy = _clamp_or_raise(rule, copy, record.offset)
         return copy._replace(headers=(*copy.headers, *spec.headers)) if spec.headers else copy

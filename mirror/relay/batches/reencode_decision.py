@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable
 from typing import Final
 
-from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode import ReencodeReason
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import CODEC_MASK, AnyBatch
 
@@ -45,22 +45,22 @@ def skip_reason(batch: AnyBatch, *, aborted: bool, is_foreign: IsForeign | None 
 
 def deep_reason(
     batch: AnyBatch, *, start: int, end: int, target_log_append_time: bool, rewrites: bool
-) -> Reason | None:
+) -> ReencodeReason | None:
     """Return why ``batch`` has to be re-encoded for a copy of the offsets ``[start, end)``; None if it does not.
 
     The broker refuses a batch whose last offset delta is not its count - 1 (LogValidator, error 87). The timestamps of
     a LogAppendTime batch were set by its broker, and would be lost in a CreateTime target.
     """
     if isinstance(batch, MessageSet):
-        return Reason.OLD_FORMAT
+        return ReencodeReason.OLD_FORMAT
     if rewrites:
-        return Reason.CONFIGURED
+        return ReencodeReason.CONFIGURED
     if batch.base_offset < start or batch.next_offset > end:
-        return Reason.TRIMMED
+        return ReencodeReason.TRIMMED
     if batch.last_offset_delta != batch.count - 1:
-        return Reason.GAPS
+        return ReencodeReason.GAPS
     if batch.has_log_append_time and not target_log_append_time:
-        return Reason.APPEND_TIME
+        return ReencodeReason.APPEND_TIME
     return None
 
 

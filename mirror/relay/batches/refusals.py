@@ -8,7 +8,7 @@ from mirror.broker_settings import BY_ERROR
 from mirror.cluster.types import TopicPartition
 from mirror.errors import BrokerError, CorruptBatch, FlowError, MirrorError, RecordRejected, RecordTooLarge
 from mirror.relay.batches.output_batch import OutputBatch
-from mirror.relay.batches.reencode import INVALID_TIMESTAMP, Reason
+from mirror.relay.batches.reencode import INVALID_TIMESTAMP, ReencodeReason
 from mirror.relay.batches.remedies import Remedies
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.policy import CopyPolicy
@@ -39,10 +39,10 @@ def handle_refusal(
         return _too_large(error, output, remedies, source, policy)
     if isinstance(error, RecordRejected) and error.code == INVALID_TIMESTAMP:
         # Re-encoded under any policy: only that shows which record is the cause.
-        return None if remedies.apply(output, Reason.BAD_TIMESTAMP) else FlowError(f"{at}: {error}")
+        return None if remedies.apply(output, ReencodeReason.BAD_TIMESTAMP) else FlowError(f"{at}: {error}")
     if isinstance(error, RecordRejected) and error.code == _INVALID_RECORD and limits.compacted:
         # Re-encoded under any policy, each source batch alone: of merged batches it is not known which is the cause.
-        if remedies.apply(output, Reason.NO_KEY):
+        if remedies.apply(output, ReencodeReason.NO_KEY):
             return None
         advice = 'a compacted topic takes no record without a key; set on-no-key = "skip" to leave such records out'
         return FlowError(f"{at}: {error} ({advice})")
@@ -55,7 +55,7 @@ def handle_refusal(
 def _too_large(
     error: RecordTooLarge, output: OutputBatch, remedies: Remedies, source: TopicPartition, policy: CopyPolicy
 ) -> MirrorError | None:
-    if remedies.apply(output, Reason.TOO_LARGE):
+    if remedies.apply(output, ReencodeReason.TOO_LARGE):
         return None
     if policy.on_too_large == "skip":
         remedies.skip_record(output)

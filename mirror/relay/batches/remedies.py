@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mirror.relay.batches.output_batch import OutputBatch
-from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode import ReencodeReason
 
 
 class Remedies:
@@ -14,8 +14,8 @@ class Remedies:
         self.skipped_offsets: set[int] = set()
         """The offsets of single records that are skipped."""
         # Batches that begin below the offset are re-encoded for the reason.
-        self._until: dict[Reason, int] = {}
-        self._reach: dict[Reason, int] = {}
+        self._until: dict[ReencodeReason, int] = {}
+        self._reach: dict[ReencodeReason, int] = {}
 
     def set_max_bytes(self, max_message_bytes: int) -> None:
         """Forget the sizes that were refused: the target takes batches of ``max_message_bytes``, as far as is known."""
@@ -38,24 +38,24 @@ class Remedies:
         """Nothing before ``offset`` is copied again."""
         self.skipped_offsets = {skipped for skipped in self.skipped_offsets if skipped >= offset}
 
-    def at(self, offset: int) -> frozenset[Reason]:
+    def at(self, offset: int) -> frozenset[ReencodeReason]:
         """Return why a batch that begins at ``offset`` is re-encoded; usually for no reason."""
         if not self._until:
             return frozenset()
         return frozenset(reason for reason, until in self._until.items() if offset < until)
 
-    def first_of(self, reasons: frozenset[Reason]) -> Reason:
+    def first_of(self, reasons: frozenset[ReencodeReason]) -> ReencodeReason:
         """Return the one of these ``reasons``, as of :meth:`at`, that was learned first."""
         return next(reason for reason in self._until if reason in reasons)
 
-    def apply(self, output: OutputBatch, reason: Reason) -> bool:
+    def apply(self, output: OutputBatch, reason: ReencodeReason) -> bool:
         """Re-encode the source batches of ``output`` for ``reason`` from now on; False if that was tried in vain."""
-        if reason in output.tried and (reason is not Reason.TOO_LARGE or output.count <= 1):
+        if reason in output.tried and (reason is not ReencodeReason.TOO_LARGE or output.count <= 1):
             return False
-        if reason is Reason.TOO_LARGE and output.reason is not None and output.batch is not None:
+        if reason is ReencodeReason.TOO_LARGE and output.reason is not None and output.batch is not None:
             # Re-encoded, and still too large: the broker recompresses it, or has another limit.
             self.max_reencoded_bytes = max(1, min(self.max_reencoded_bytes, output.batch.size) // 2)
-        elif reason is Reason.TOO_LARGE and output.batch is not None:
+        elif reason is ReencodeReason.TOO_LARGE and output.batch is not None:
             self.max_passed_bytes = min(self.max_passed_bytes, output.batch.size - 1)
         # The reach doubles with each refusal: such batches seldom come alone, and each refusal costs a transaction.
         span = output.next_offset - output.base_offset
@@ -67,4 +67,4 @@ class Remedies:
     def skip_record(self, output: OutputBatch) -> None:
         """Skip the single record of ``output``, which the target does not take."""
         self.skipped_offsets.add(output.base_offset)
-        self._until[Reason.TOO_LARGE] = max(output.next_offset, self._until.get(Reason.TOO_LARGE, 0))
+        self._until[ReencodeReason.TOO_LARGE] = max(output.next_offset, self._until.get(ReencodeReason.TOO_LARGE, 0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mirror.errors import CorruptBatch
 from mirror.relay.batches.output_batch import BufferRef
-from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode import ReencodeReason
 from mirror.relay.batches.reencode_decision import SkipReason, codec_of, has_bad_timestamp, is_small
 from mirror.wire.records import AnyBatch, Batch
 
@@ -22,8 +22,8 @@ class SourceBatch:
     """The missing offsets before and in it, by kind."""
     end: int
     skip: SkipReason | None = None
-    reason: Reason | None = None
-    remedies: frozenset[Reason] = frozenset()
+    reason: ReencodeReason | None = None
+    remedies: frozenset[ReencodeReason] = frozenset()
     alone: bool = False
     """Not to be merged with its neighbours."""
     error: CorruptBatch | None = None
@@ -38,7 +38,12 @@ class SourceBatch:
 
 def merges_with(first: SourceBatch, pending: SourceBatch, allowed: tuple[int, int]) -> bool:
     """Whether ``pending`` can be re-encoded together with ``first``, and is worth it."""
-    if pending.remedies or first.remedies or pending.reason is Reason.TOO_LARGE or first.reason is Reason.TOO_LARGE:
+    if (
+        pending.remedies
+        or first.remedies
+        or pending.reason is ReencodeReason.TOO_LARGE
+        or first.reason is ReencodeReason.TOO_LARGE
+    ):
         return False
     if codec_of(pending.batch) != codec_of(first.batch) or has_bad_timestamp(pending.batch, allowed):
         return False

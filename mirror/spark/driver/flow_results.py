@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.spark.driver.output.progress_lines import epoch_line
 from mirror.spark.ledger.results import epoch_json, join_results
-from mirror.telemetry.run import PeriodTaskResults
+from mirror.telemetry.run_telemetry import PeriodTaskResults
 from mirror.telemetry.traces.ids import period_id
 from mirror.telemetry.traces.spans import PeriodFacts
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.attempts import Attempt
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.results import FlowReport
-    from mirror.telemetry.run import RunTelemetry
+    from mirror.telemetry.run_telemetry import RunTelemetry
     from mirror.telemetry.task_report import TaskReport
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mirror.spark.driver.rounds.outages import Outages
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.results import FlowReport
-    from mirror.telemetry.run import RunTelemetry
+    from mirror.telemetry.run_telemetry import RunTelemetry
 
 
 class FlowRounds:

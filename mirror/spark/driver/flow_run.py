@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from mirror.spark.tasks.options import FlowOptions
     from mirror.spark.tasks.task_spec import CopyTask
     from mirror.takeover.watch import MirrorMakerWatch
-    from mirror.telemetry.run import RunTelemetry
+    from mirror.telemetry.run_telemetry import RunTelemetry
 
 _POLL_S: Final = 1.0
 """How often periods of a stream and time limits are noticed; what ends a run is noticed at once."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mirror.spark.supervision.config_file import FlowSettings
     from mirror.spark.supervision.start import Stream
     from mirror.spark.supervision.states import Event, Supervised
-    from mirror.telemetry.run import RunTelemetry
+    from mirror.telemetry.run_telemetry import RunTelemetry
 
 _CLOSE_MS: Final = 1_000
 _ACTIVE: Final = frozenset({FlowState.PREPARING, FlowState.RUNNING})

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.spark.supervision.config_file import FlowSettings
     from mirror.spark.supervision.states import Event
-    from mirror.telemetry.run import RunTelemetry
+    from mirror.telemetry.run_telemetry import RunTelemetry
 
 _SUMMARY_S: Final = 5.0
 """How often the summary is written while nothing changes but counts."""

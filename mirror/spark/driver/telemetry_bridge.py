@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mirror.cluster.auth.oauth_settings import is_loopback
 from mirror.runtime.clock import SystemClock
-from mirror.telemetry.run import RunTelemetry
+from mirror.telemetry.run_telemetry import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 
 if TYPE_CHECKING:

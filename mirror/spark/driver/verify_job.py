@@ -33,7 +33,7 @@ from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.status_table import read_status
 from mirror.spark.verification.report import FlowVerification
 from mirror.telemetry.evidence import LastVerification
-from mirror.verify.results import EXIT_EQUAL, EXIT_NOT_COMPARED, exit_status
+from mirror.verify.partition_results import EXIT_EQUAL, EXIT_NOT_COMPARED, exit_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -21,8 +21,8 @@ from mirror.groups.decision import Reason
 from mirror.groups.sync import GroupSync
 from mirror.rehearsal.advice import Advice
 from mirror.rehearsal.coverage import Waivers
-from mirror.rehearsal.decision import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.limits import over_limits
+from mirror.rehearsal.readiness import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.values import Blocker, GroupRehearsal, Kind, Limits, Rehearsal
 from mirror.relay.progress.status_topic import STATUS_MS
 from mirror.runtime.clock import SystemClock

@@ -15,8 +15,8 @@ from mirror.groups.way_back import WayBack
 from mirror.observation import Sides
 from mirror.rehearsal.advice import Advice
 from mirror.rehearsal.coverage import left_behind
-from mirror.rehearsal.decision import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.limits import over_limits
+from mirror.rehearsal.readiness import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.values import Blocker, Kind, Rehearsal
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.status_table import StatusTable

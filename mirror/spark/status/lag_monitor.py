@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirror.spark.status.flow_status import FlowStatus
     from mirror.spark.status.status_reader import Reports
     from mirror.telemetry.evidence import Evidence
-    from mirror.telemetry.run import RunTelemetry
+    from mirror.telemetry.run_telemetry import RunTelemetry
 
 _MAX_INTERVAL_MS: Final = 15_000
 """Lags are measured this often, or more often if ``OTEL_METRIC_EXPORT_INTERVAL`` is shorter."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mirror.spark.tasks.options import FlowOptions
     from mirror.spark.tasks.task_environment import TaskEnvironment
     from mirror.spark.tasks.task_spec import CopyTask, TaskSpec
-    from mirror.telemetry.task import TaskTelemetry
+    from mirror.telemetry.task_telemetry import TaskTelemetry
 
 _LAST_REPORT_MS: Final = 2_000
 """How long the end of a task waits for its last reports to be written: its results have them, too."""
@@ -73,7 +73,7 @@ def _telemetry(options: FlowOptions, copied: CopyTask, attempt: int) -> TaskTele
     """
     from mirror.telemetry import logs
     from mirror.telemetry.settings import TelemetrySettings
-    from mirror.telemetry.task import TaskTelemetry
+    from mirror.telemetry.task_telemetry import TaskTelemetry
     from mirror.telemetry.traces.ids import SpanId, period_id
 
     try:

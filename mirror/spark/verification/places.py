@@ -9,7 +9,7 @@ from mirror.relay.batches.topic_config import FOREVER
 from mirror.relay.progress.gaps import GapKind, find_gap, other_source_text
 from mirror.relay.progress.target_log import is_other_topic
 from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT
-from mirror.verify.results import PartitionResult, TopicFacts, VerifyRange
+from mirror.verify.partition_results import PartitionResult, TopicFacts, VerifyRange
 from mirror.verify.values import NOT_COPIED_YET, Bounds, Uncompared, Verdict
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from mirror.spark.verification.places import (
     decide_proved,
     decide_target_only,
 )
+from mirror.verify.partition_results import PartitionResult, VerifyRange
 from mirror.verify.proof import Proof, ProvedRange
-from mirror.verify.results import PartitionResult, VerifyRange
 from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mirror.verify.results import PartitionResult
+    from mirror.verify.partition_results import PartitionResult
 
 
 @dataclass(slots=True, kw_only=True)

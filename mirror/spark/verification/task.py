@@ -24,8 +24,8 @@ from mirror.verify.comparison import Comparison
 from mirror.verify.cursors import SourceCursor
 from mirror.verify.left_out import LeftOut, ReadLog
 from mirror.verify.log_reader import LogReader
+from mirror.verify.partition_results import PartitionResult, VerifyRange
 from mirror.verify.proof import against_digest
-from mirror.verify.results import PartitionResult, VerifyRange
 from mirror.verify.values import NOT_COPIED_YET, Named, Rules, TimeLimits, Uncompared, Verdict
 from mirror.wire.records import Batch
 

@@ -16,7 +16,7 @@ from mirror.errors import CorruptBatch, FlowError
 from mirror.relay.batches.batch_pipeline import BatchPipeline
 from mirror.relay.batches.held_buffers import HeldBuffers
 from mirror.relay.batches.output_batch import OutputBatch
-from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, reencode
+from mirror.relay.batches.reencode import ReencodeReason, ReencodeResult, ReencodeSpec, reencode
 from mirror.relay.batches.reencode_decision import IsForeign, SkipReason
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.flow_control import SourceBudget
@@ -114,7 +114,7 @@ def test_small_batches_are_merged_up_to_the_batch_size() -> None:
     outputs = harness.outputs()
     assert harness.runs == [3, 3]
     assert [output.count for output in outputs if output.batch is not None] == [3, 3, 1]
-    assert sum(output.reencoded.get(Reason.SMALL, 0) for output in outputs) == 6
+    assert sum(output.reencoded.get(ReencodeReason.SMALL, 0) for output in outputs) == 6
 
 
 @pytest.mark.parametrize("count", [1, 40])
@@ -193,27 +193,27 @@ def test_first_remedy_applies_only_to_the_refused_batch() -> None:
     harness = PipelineHarness(batch_size=1, policy=CopyPolicy(on_no_key="skip"))
     harness.take(made(0, 2), made(2, 2))
     first, _ = harness.outputs()
-    assert harness.pipeline.remedies.apply(first, Reason.NO_KEY)
+    assert harness.pipeline.remedies.apply(first, ReencodeReason.NO_KEY)
     harness.pipeline.restart(0)
     harness.take(made(0, 2), made(2, 2))
     outputs = harness.outputs()
     assert [output.reason for output in outputs if output.batch is not None] == [None]
-    assert sum(output.dropped.get(Reason.NO_KEY, 0) for output in outputs) == 2
+    assert sum(output.dropped.get(ReencodeReason.NO_KEY, 0) for output in outputs) == 2
 
 
 def test_remedy_is_not_tried_twice() -> None:
     harness = PipelineHarness(batch_size=1)
     harness.take(made(0, 2))
     (first,) = harness.outputs()
-    assert harness.pipeline.remedies.apply(first, Reason.BAD_TIMESTAMP)
+    assert harness.pipeline.remedies.apply(first, ReencodeReason.BAD_TIMESTAMP)
     harness.pipeline.restart(0)
     harness.take(made(0, 2, timestamp=WALL))
     again = harness.outputs()[0]
-    assert not harness.pipeline.remedies.apply(again, Reason.BAD_TIMESTAMP)
-    assert harness.pipeline.remedies.apply(again, Reason.TOO_LARGE)
+    assert not harness.pipeline.remedies.apply(again, ReencodeReason.BAD_TIMESTAMP)
+    assert harness.pipeline.remedies.apply(again, ReencodeReason.TOO_LARGE)
 
 
-def _lessons(refused: int, reason: Reason) -> list[int]:
+def _lessons(refused: int, reason: ReencodeReason) -> list[int]:
     """Return how many offsets from the refused batch on are re-encoded, after each of ``refused`` refusals in a row."""
     harness, found = PipelineHarness(batch_size=1), []
     for _ in range(refused):
@@ -230,7 +230,7 @@ def _lessons(refused: int, reason: Reason) -> list[int]:
 
 def test_remedy_reaches_further_with_each_refusal() -> None:
     """If each of a thousand batches is refused, that must not cost a thousand transactions."""
-    assert _lessons(4, Reason.BAD_TIMESTAMP) == [2, 4, 8, 16]
+    assert _lessons(4, ReencodeReason.BAD_TIMESTAMP) == [2, 4, 8, 16]
 
 
 def test_batches_as_large_as_a_refused_one_are_reencoded_in_advance() -> None:
@@ -239,11 +239,11 @@ def test_batches_as_large_as_a_refused_one_are_reencoded_in_advance() -> None:
     harness.take(large, small)
     first, second = harness.outputs()
     assert (first.reason, second.reason) == (None, None)
-    assert harness.pipeline.remedies.apply(first, Reason.TOO_LARGE)
+    assert harness.pipeline.remedies.apply(first, ReencodeReason.TOO_LARGE)
     harness.take(made(42, 2), made(44, 40))
     assert [one.reencoded for one in harness.outputs() if one.batch is None or one.reason is None] == [
         {},
-        {Reason.TOO_LARGE: 1},
+        {ReencodeReason.TOO_LARGE: 1},
     ]
 
 
@@ -266,7 +266,7 @@ def test_batch_with_a_bad_timestamp_in_its_header_is_reencoded_in_advance(time: 
     limits = TargetLimits(before_max_ms=3_600_000, after_max_ms=3_600_000)
     harness = PipelineHarness(batch_size=1, limits=limits, policy=CopyPolicy(on_bad_timestamp="clamp"))
     harness.take(made(0, 2, timestamp=time))
-    assert sum(output.reencoded.get(Reason.BAD_TIMESTAMP, 0) for output in harness.outputs()) == deep
+    assert sum(output.reencoded.get(ReencodeReason.BAD_TIMESTAMP, 0) for output in harness.outputs()) == deep
 
 
 def test_cleared_pipeline_holds_no_bytes() -> None:
@@ -301,7 +301,7 @@ def test_copy_and_progress_stop_at_the_end(end: int) -> None:
     assert copied == [b"%d" % number for number in range(end)]
     assert outputs[-1].next_offset == end
     reencoded = sum((Counter(output.reencoded) for output in outputs), Counter())
-    assert reencoded == ({Reason.TRIMMED: 1} if end % 10 else {})
+    assert reencoded == ({ReencodeReason.TRIMMED: 1} if end % 10 else {})
     assert harness.held.size == 0
 
 
@@ -408,7 +408,7 @@ def test_large_batches_of_few_records_are_merged_only_if_they_are_reencoded() ->
     assert harness.runs == []
     harness = PipelineHarness(batch_size=10**6, policy=CopyPolicy(headers=(("by", b"mirror"),)))
     harness.take(*large)
-    assert [output.reencoded for output in harness.outputs() if output.reencoded] == [{Reason.CONFIGURED: 4}]
+    assert [output.reencoded for output in harness.outputs() if output.reencoded] == [{ReencodeReason.CONFIGURED: 4}]
     assert harness.runs == [4]
 
 

@@ -11,7 +11,7 @@ from mirror.cluster.types import ConfigEntry, ConfigSource
 from mirror.errors import FlowError
 from mirror.relay.batches.exactly_once_way import HOLD_MS, WayChoice, WayRules
 from mirror.relay.batches.output_batch import OutputBatch
-from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode import ReencodeReason
 from mirror.relay.model.way import Way
 from tests.fakes.record_batches import batch, build
 
@@ -23,7 +23,7 @@ SOURCE = TopicPartition("orders", 3)
 
 
 def output(
-    age_ms: int = 0, *, tried: frozenset[Reason] = frozenset(), dropped: dict[str, int] | None = None
+    age_ms: int = 0, *, tried: frozenset[ReencodeReason] = frozenset(), dropped: dict[str, int] | None = None
 ) -> OutputBatch:
     written = batch(build(base_offset=70, timestamp=NOW - age_ms))
     return OutputBatch(70, 71, 0, written, tried=tried, dropped=dropped or {})
@@ -117,9 +117,9 @@ def test_every_batch_goes_in_transactions_for_a_reason(rules: WayRules, reason: 
 @pytest.mark.parametrize(
     "decided",
     [
-        output(tried=frozenset({Reason.BAD_TIMESTAMP})),
-        output(tried=frozenset({Reason.TOO_LARGE, Reason.GAPS})),
-        output(tried=frozenset({Reason.NO_KEY})),
+        output(tried=frozenset({ReencodeReason.BAD_TIMESTAMP})),
+        output(tried=frozenset({ReencodeReason.TOO_LARGE, ReencodeReason.GAPS})),
+        output(tried=frozenset({ReencodeReason.NO_KEY})),
         nothing(dropped={"no key": 2}),
         nothing(dropped={"control": 1, "too large": 1}),
         nothing(dropped={"bad timestamp": 3}),
@@ -132,7 +132,10 @@ def test_decisions_of_the_clock_and_of_the_target_s_limits_go_in_transactions(de
 
 @pytest.mark.parametrize(
     "same_for_every_attempt",
-    [output(tried=frozenset({Reason.SMALL, Reason.CONFIGURED, Reason.APPEND_TIME})), nothing(dropped={"dropped": 1})],
+    [
+        output(tried=frozenset({ReencodeReason.SMALL, ReencodeReason.CONFIGURED, ReencodeReason.APPEND_TIME})),
+        nothing(dropped={"dropped": 1}),
+    ],
 )
 def test_other_changes_of_a_batch_go_by_sequence(same_for_every_attempt: OutputBatch) -> None:
     assert AUTO.way_of(same_for_every_attempt, NOW) is Way.SEQUENCES

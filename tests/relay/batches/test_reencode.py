@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror.errors import CorruptBatch
-from mirror.relay.batches.reencode import DROPPED_BY_TRANSFORM, Reason, ReencodeResult, ReencodeSpec, reencode
+from mirror.relay.batches.reencode import DROPPED_BY_TRANSFORM, ReencodeReason, ReencodeResult, ReencodeSpec, reencode
 from mirror.wire.decode import Record, records_of
 from mirror.wire.encode import CODECS, BatchBuilder
 from mirror.wire.legacy import MessageSet
@@ -317,7 +317,7 @@ def test_records_without_a_key_are_skipped_if_the_spec_says_so() -> None:
     assert values(reencode([source], ReencodeSpec())) == [[b"a", b"b", None]]
     made = reencode([source], ReencodeSpec(keyless="skip"))
     assert values(made) == [[b"b", None]], "empty is a key"
-    assert made.dropped == {Reason.NO_KEY: 1}
+    assert made.dropped == {ReencodeReason.NO_KEY: 1}
 
 
 def test_transform_may_repair_records_that_the_target_would_refuse() -> None:

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode import ReencodeReason
 from mirror.relay.batches.reencode_decision import (
     MAX_SMALL_BATCH_BYTES,
     MAX_SMALL_BATCH_RECORDS,
@@ -47,13 +47,13 @@ def _deep(
         (_TRANSACTIONAL, None),
         (_HORIZON, None),
         (_COMPRESSED, None),
-        (_GAPS, Reason.GAPS),
-        (_ENDS_IN_A_GAP, Reason.GAPS),
-        (_APPEND_TIME, Reason.APPEND_TIME),
-        (_OLD, Reason.OLD_FORMAT),
+        (_GAPS, ReencodeReason.GAPS),
+        (_ENDS_IN_A_GAP, ReencodeReason.GAPS),
+        (_APPEND_TIME, ReencodeReason.APPEND_TIME),
+        (_OLD, ReencodeReason.OLD_FORMAT),
     ],
 )
-def test_reason_for_reencoding_by_kind_of_batch(batch_: Batch | MessageSet, reason: Reason | None) -> None:
+def test_reason_for_reencoding_by_kind_of_batch(batch_: Batch | MessageSet, reason: ReencodeReason | None) -> None:
     assert _deep(batch_) == reason
 
 
@@ -62,16 +62,16 @@ def test_log_append_time_batch_is_passed_on_to_a_log_append_time_target() -> Non
 
 
 def test_batch_that_begins_before_the_start_is_trimmed() -> None:
-    assert _deep(_PLAIN, start=11) is Reason.TRIMMED
+    assert _deep(_PLAIN, start=11) is ReencodeReason.TRIMMED
 
 
 def test_batch_that_ends_after_the_end_is_trimmed() -> None:
     assert _deep(_PLAIN, end=_PLAIN.next_offset) is None
-    assert _deep(_PLAIN, end=_PLAIN.next_offset - 1) is Reason.TRIMMED
+    assert _deep(_PLAIN, end=_PLAIN.next_offset - 1) is ReencodeReason.TRIMMED
 
 
 def test_flow_that_rewrites_records_reencodes_every_batch() -> None:
-    assert _deep(_PLAIN, rewrites=True) is Reason.CONFIGURED
+    assert _deep(_PLAIN, rewrites=True) is ReencodeReason.CONFIGURED
 
 
 @pytest.mark.parametrize(

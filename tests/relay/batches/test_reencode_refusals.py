@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.errors import FlowError, RecordRejected
-from mirror.relay.batches.reencode import Reason, ReencodeResult, ReencodeSpec, TimestampRule, reencode
+from mirror.relay.batches.reencode import ReencodeReason, ReencodeResult, ReencodeSpec, TimestampRule, reencode
 from mirror.relay.batches.transforms import Transform, load_transform, one_at_a_time
 from mirror.wire.decode import Record, records_of
 from mirror.wire.encode import BatchBuilder
@@ -87,7 +87,7 @@ def test_clamped_timestamp_is_the_nearest_allowed(times: list[int]) -> None:
 def test_skipped_timestamps_are_counted_and_progress_passes_them() -> None:
     made = reencode([source([EARLIEST - 1, LATEST, LATEST + 1])], rule("skip"))
     assert [one.value for one in read(made)] == [b"1"]
-    assert made.dropped == {Reason.BAD_TIMESTAMP: 2}
+    assert made.dropped == {ReencodeReason.BAD_TIMESTAMP: 2}
     assert [(part.base_offset, part.next_offset) for part in made.batches] == [(1, 3)]
     assert reencode([source([EARLIEST - 1])], rule("skip")).batches == []
 

@@ -8,7 +8,7 @@ import pytest
 
 from mirror.errors import ConnectionFailed, RecordRejected
 from mirror.relay.batches.output_batch import OutputBatch
-from mirror.relay.batches.reencode import Reason
+from mirror.relay.batches.reencode import ReencodeReason
 from mirror.relay.batches.remedies import Remedies
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.assignments import target_of
@@ -105,9 +105,9 @@ def test_remedies_are_bounded() -> None:
     spans = []
     for offset in range(0, 60, 2):
         output = OutputBatch(offset, offset + 1, -1)
-        remedies.apply(output, Reason.BAD_TIMESTAMP)
+        remedies.apply(output, ReencodeReason.BAD_TIMESTAMP)
         remedies.skip_record(output)
-        spans.append(remedies._until[Reason.BAD_TIMESTAMP] - offset)
+        spans.append(remedies._until[ReencodeReason.BAD_TIMESTAMP] - offset)
         if offset % 10 == 0:
             remedies.forget_reach()
     assert max(spans) < 40, "one that doubled with each refusal would soon be all of the log"

@@ -19,7 +19,7 @@ from mirror.spark.driver.flow_rounds import FlowRounds
 from mirror.spark.driver.rounds.alignment_rounds import CreatedTopics
 from mirror.spark.driver.rounds.outages import Outages
 from mirror.spark.ledger.results import FlowReport
-from mirror.telemetry.run import RunTelemetry
+from mirror.telemetry.run_telemetry import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.preflight.test_flow_checks import config_of

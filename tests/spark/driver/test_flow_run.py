@@ -44,7 +44,7 @@ from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, Resumed, TakenOver
 from mirror.spark.tasks.options import FlowOptions
 from mirror.telemetry.metrics.instruments import COMMIT_DURATION, OF_TASKS, PHASES, PLAN_DURATION
-from mirror.telemetry.run import RunTelemetry
+from mirror.telemetry.run_telemetry import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.polling import eventually
 from tests.spark.fakes import Admin, SilentFollower

@@ -25,7 +25,7 @@ from tests.telemetry.results import a_task
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
-    from mirror.telemetry.run import PeriodTaskResults
+    from mirror.telemetry.run_telemetry import PeriodTaskResults
     from mirror.telemetry.task_report import TaskReport
     from mirror.telemetry.traces.spans import PeriodFacts
 

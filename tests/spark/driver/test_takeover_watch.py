@@ -27,7 +27,7 @@ from mirror.spark.status.takeover_state import read_resumed
 from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.tasks.options import FlowOptions
 from mirror.takeover import watch as takeover_watch
-from mirror.telemetry.run import RunTelemetry
+from mirror.telemetry.run_telemetry import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from mirror.wire.api import Api
 from tests.fakes import errors

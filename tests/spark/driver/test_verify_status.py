@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirror.spark.driver.verify_job import main
-from mirror.verify.results import EXIT_DIFFERENT, EXIT_NOT_COMPARED
+from mirror.verify.partition_results import EXIT_DIFFERENT, EXIT_NOT_COMPARED
 from tests.relay.fake_pair import FakePair
 from tests.spark.verification.test_verify_on_fakes import Audit
 

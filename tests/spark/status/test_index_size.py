@@ -10,7 +10,7 @@ from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.spark.status.lag_monitor import record_lags
 from mirror.telemetry.metrics.instruments import INDEX_SIZE
-from mirror.telemetry.run import RunTelemetry
+from mirror.telemetry.run_telemetry import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.spark.flow_harness import use_fakes
 from tests.spark.status_harness import StatusHarness

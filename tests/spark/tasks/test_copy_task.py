@@ -17,14 +17,14 @@ from mirror.spark.tasks import copy_task as module
 from mirror.spark.tasks.copy_task import copy_task
 from mirror.spark.tasks.options import FlowOptions
 from mirror.spark.tasks.task_spec import CopyTask, TaskSpec
-from mirror.telemetry import task as task_module
+from mirror.telemetry import task_telemetry as task_module
 from mirror.telemetry.task_report import TaskReport
 from tests.polling import eventually
 from tests.spark.flow_harness import configuration
 from tests.telemetry.test_export import look
 
 if TYPE_CHECKING:
-    from mirror.telemetry.task import TaskTelemetry
+    from mirror.telemetry.task_telemetry import TaskTelemetry
 
 
 def range_of(**more: Any) -> Range:

@@ -13,7 +13,7 @@ from mirror.relay.model.way import Way
 from mirror.spark.clusters import open_sides
 from mirror.spark.verification.planning import VerifyRequest, make_plan
 from mirror.spark.verification.task import VerifyTask, verify_task
-from mirror.verify.results import EXIT_EQUAL, PartitionResult, exit_status
+from mirror.verify.partition_results import EXIT_EQUAL, PartitionResult, exit_status
 from mirror.verify.values import Absent, Kind, Named
 from tests.fakes.record_batches import build
 from tests.relay.both_directions import FLOWS, TP, A, B, CopiesBothWays

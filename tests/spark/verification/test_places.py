@@ -22,8 +22,8 @@ from mirror.spark.verification.places import (
     decide_proved,
     decide_target_only,
 )
+from mirror.verify.partition_results import EXIT_EQUAL, EXIT_NOT_COMPARED, PartitionResult, VerifyRange, exit_status
 from mirror.verify.proof import ProvedRange, proved_ranges
-from mirror.verify.results import EXIT_EQUAL, EXIT_NOT_COMPARED, PartitionResult, VerifyRange, exit_status
 from mirror.verify.values import Absent, Bounds, Difference, Kind, Named, Uncompared, Verdict
 
 _SOURCE = SourcePartition(

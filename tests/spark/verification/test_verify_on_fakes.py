@@ -18,8 +18,8 @@ from mirror.runtime.memory.buffer_recycling import recycled
 from mirror.spark.clusters import open_sides
 from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
 from mirror.spark.verification.task import VerifyTask, prepare_process, verify_task
+from mirror.verify.partition_results import EXIT_NOT_COMPARED, PartitionResult, exit_status
 from mirror.verify.proof import Link, Proof, ProofError, proved_ranges
-from mirror.verify.results import EXIT_NOT_COMPARED, PartitionResult, exit_status
 from mirror.verify.values import Kind, Named, Uncompared
 from mirror.wire.api import Api
 from mirror.wire.frames import FrameReader

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
-from mirror.verify.results import OUTCOMES
+from mirror.verify.partition_results import OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mirror.spark.verification.report import FlowVerification
-    from mirror.verify.results import PartitionResult
+    from mirror.verify.partition_results import PartitionResult
     from mirror.verify.values import Difference
 
 _STYLES: Final = {"equal": "green", "not compared": "yellow", "unknown": "yellow", "different": "red"}

@@ -17,11 +17,11 @@ from mirror.errors import BrokerError, KafkaError
 from mirror.relay.progress.committed import group_of, lazy_group_of
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.runtime.clock import SystemClock
-from mirror.takeover.decision import Decision, Facts
+from mirror.takeover.continuation import Continuation, Facts
 from mirror.takeover.discovery import find_positions
 from mirror.takeover.facts import Partitions
 from mirror.takeover.fencing import fence_flow
-from mirror.takeover.handing_back import (
+from mirror.takeover.hand_back_decision import (
     HandBackReport,
     Return,
     StoredPosition,
@@ -144,7 +144,7 @@ def _write(options: Mapping[str, object], topic: str, positions: Sequence[Stored
 
 
 def _void_records(
-    topic: ProgressTopic, known: Iterable[Facts | Decision], returned: Collection[TopicPartition]
+    topic: ProgressTopic, known: Iterable[Facts | Continuation], returned: Collection[TopicPartition]
 ) -> list[str]:
     """Have nothing restored from the progress records of these target partitions; return warnings.
 

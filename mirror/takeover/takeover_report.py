@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mirror.takeover.decision import Decision, Outcome
+from mirror.takeover.continuation import Continuation, TakeoverOutcome
 
 _TEXTS: Final = {
-    Outcome.SETTLED: "the flow continues at {at}",
-    Outcome.NOTHING_COPIED: "nothing was copied: the flow begins as it is configured",
-    Outcome.COPIED_BY_FLOW: "the flow has copied here already, up to {at}",
-    Outcome.UNSETTLED: "left out: {reason}",
+    TakeoverOutcome.SETTLED: "the flow continues at {at}",
+    TakeoverOutcome.NOTHING_COPIED: "nothing was copied: the flow begins as it is configured",
+    TakeoverOutcome.COPIED_BY_FLOW: "the flow has copied here already, up to {at}",
+    TakeoverOutcome.UNSETTLED: "left out: {reason}",
 }
 
 
@@ -45,7 +45,7 @@ class TakeoverReport:
     target: str
     dry_run: bool
     found: Found
-    decisions: Sequence[Decision]
+    decisions: Sequence[Continuation]
     groups: Sequence[str] = ()
     """Consumer groups whose offsets on the target are MirrorMaker 2's: the flow takes them for its own."""
     not_selected: Sequence[str] = ()
@@ -55,7 +55,7 @@ class TakeoverReport:
     @property
     def is_complete(self) -> bool:
         """Whether no partition was left out."""
-        return all(one.outcome is not Outcome.UNSETTLED for one in self.decisions)
+        return all(one.outcome is not TakeoverOutcome.UNSETTLED for one in self.decisions)
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines."""
@@ -73,7 +73,7 @@ class TakeoverReport:
         if self.not_selected:
             yield f"  not copied by the flow, but by MirrorMaker 2: {', '.join(self.not_selected)}"
         counts = Counter(one.outcome for one in self.decisions)
-        yield "  " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+        yield "  " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in TakeoverOutcome if counts[outcome])
         if not self.is_complete:
             yield "  until the rest is taken over, exclude these topics from the flow"
 
@@ -110,7 +110,7 @@ def _fencing_line(found: Found, *, dry_run: bool) -> str:
     return f"it was exactly once: {tasks} task{'s'[: tasks != 1]} {'to be fenced' if dry_run else 'fenced'}"
 
 
-def line_of(decision: Decision) -> str:
+def line_of(decision: Continuation) -> str:
     """Return what became of a partition, as one line."""
     text = _TEXTS[decision.outcome].format(at=decision.next_offset, reason=decision.reason)
     match = decision.match
@@ -126,7 +126,7 @@ def line_of(decision: Decision) -> str:
     return f"{decision.source}: {text} ({', '.join(details)}; by {match.evidence})"
 
 
-def _as_json(decision: Decision) -> dict[str, Any]:
+def _as_json(decision: Continuation) -> dict[str, Any]:
     match = decision.match
     return {
         "topic": decision.source.topic,

@@ -14,7 +14,7 @@ from mirror.mirrormaker.source_offsets import SourceOffsetKey, encode_offset, pa
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import find_gap
 from mirror.relay.progress.target_log import is_other_topic
-from mirror.takeover.decision import Decision, Facts, SourceLog, TargetLog
+from mirror.takeover.continuation import Continuation, Facts, SourceLog, TargetLog
 from mirror.wire.decode import Record
 
 
@@ -58,7 +58,7 @@ class StoredPosition(NamedTuple):
 # Test: tests/takeover/
 #   test_hand_back_on_fakes.py::test_a_partition_whose_last_commits_are_lost_is_left_out_until_the_flow_has_run
 def decide(
-    facts: Facts | Decision,
+    facts: Facts | Continuation,
     recorded: Progress | None,
     *,
     exactly_once: bool,
@@ -67,11 +67,12 @@ def decide(
 ) -> ReturnDecision:
     """Return what becomes of a partition.
 
-    ``facts`` are a Decision if the partition cannot be read. ``recorded`` is the progress of the flow's progress topic,
-    which outlives the committed one. ``exactly_once`` says how the flow copies. ``not_fenced`` is why its earlier
-    attempts may still append. ``has_lost_commits``: the target has what a lost commit of the progress had covered.
+    ``facts`` are a Continuation if the partition cannot be read. ``recorded`` is the progress of the flow's progress
+    topic, which outlives the committed one. ``exactly_once`` says how the flow copies. ``not_fenced`` is why its
+    earlier attempts may still append. ``has_lost_commits``: the target has what a lost commit of the progress had
+    covered.
     """
-    if isinstance(facts, Decision):
+    if isinstance(facts, Continuation):
         return _left_out(facts, facts.reason)
     if not_fenced is not None:
         return _left_out(facts, f"earlier attempts of the flow could not be fenced, and may still append: {not_fenced}")
@@ -127,7 +128,7 @@ def _why_not(progress: Progress, target: TargetLog | None, stored: int | None, *
     return ""
 
 
-def _left_out(partition: Facts | Decision, reason: str) -> ReturnDecision:
+def _left_out(partition: Facts | Continuation, reason: str) -> ReturnDecision:
     return ReturnDecision(
         source=partition.source,
         target=partition.target,

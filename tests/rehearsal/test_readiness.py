@@ -11,7 +11,7 @@ from mirror.errors import KafkaTimeout
 from mirror.groups.back_positions import BackReason
 from mirror.groups.decision import Reason
 from mirror.rehearsal.advice import Advice
-from mirror.rehearsal.decision import Seen, group_of, in_order, rehearse_partition
+from mirror.rehearsal.readiness import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.values import GroupMove, GroupRehearsal, Limits, Why
 from mirror.relay.offsets.copy_count import CopyCount, Move
 

@@ -38,7 +38,7 @@ _FIXED: Final = {"acks": {"all", "-1"}, "enable.idempotence": {"true"}}
 
 
 @dataclass(slots=True)
-class Flow:
+class ImportedFlow:
     """A mapped flow."""
 
     name: str
@@ -58,9 +58,9 @@ class FlowMapping:
     def __init__(self, name: str, replication: Replication) -> None:
         self._replication = replication
         self._table = Table(("flows", name))
-        self._flow = Flow(name, [self._table])
+        self._flow = ImportedFlow(name, [self._table])
 
-    def map(self) -> Flow:
+    def map(self) -> ImportedFlow:
         """Return the flow with what is to be said of it."""
         replication = self._replication
         self._ends()

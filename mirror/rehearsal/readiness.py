@@ -65,7 +65,7 @@ class Seen:
 
 
 # Invariant: What cannot be counted is not ready: neither an age nor a rate nor a position is guessed.
-# Test: tests/rehearsal/test_decision.py::test_what_cannot_be_counted_is_not_ready
+# Test: tests/rehearsal/test_readiness.py::test_what_cannot_be_counted_is_not_ready
 # Test: tests/rehearsal/test_summary.py::test_what_is_not_known_is_over_a_limit
 def rehearse_partition(seen: Seen, count: Count, advice: Advice, limits: Limits) -> GroupMove:
     """Return what would happen to one partition of a group."""

@@ -10,7 +10,7 @@ from mirror.cluster.types import TopicPartition
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.target_log import TargetMark
-from mirror.takeover.decision import Decision, Facts, Outcome, Reading, SourceLog, TargetLog, examine
+from mirror.takeover.continuation import Continuation, Facts, Reading, SourceLog, TakeoverOutcome, TargetLog, examine
 from mirror.takeover.matching import Pair
 
 FACTS = Facts(
@@ -29,9 +29,9 @@ OF_TAKEOVER = Progress(
 )
 
 
-def _outcome(facts: Facts) -> Outcome | None:
+def _outcome(facts: Facts) -> TakeoverOutcome | None:
     decision = examine(facts)
-    return decision.outcome if isinstance(decision, Decision) else None
+    return decision.outcome if isinstance(decision, Continuation) else None
 
 
 @pytest.mark.parametrize(
@@ -39,18 +39,18 @@ def _outcome(facts: Facts) -> Outcome | None:
     [
         (OF_TAKEOVER, None),
         # Its first attempt may have appended before it was killed: nothing says so yet.
-        (replace(OF_TAKEOVER, way=Way.SEQUENCES, producer_id=5, attempt=0), Outcome.COPIED_BY_FLOW),
-        (replace(OF_TAKEOVER, target=replace(OF_TAKEOVER.target, producer_id=5)), Outcome.COPIED_BY_FLOW),  # type: ignore[type-var]
-        (replace(OF_TAKEOVER, target=None), Outcome.COPIED_BY_FLOW),
+        (replace(OF_TAKEOVER, way=Way.SEQUENCES, producer_id=5, attempt=0), TakeoverOutcome.COPIED_BY_FLOW),
+        (replace(OF_TAKEOVER, target=replace(OF_TAKEOVER.target, producer_id=5)), TakeoverOutcome.COPIED_BY_FLOW),  # type: ignore[type-var]
+        (replace(OF_TAKEOVER, target=None), TakeoverOutcome.COPIED_BY_FLOW),
     ],
 )
-def test_only_the_progress_of_a_takeover_is_replaced(progress: Progress, outcome: Outcome | None) -> None:
+def test_only_the_progress_of_a_takeover_is_replaced(progress: Progress, outcome: TakeoverOutcome | None) -> None:
     assert _outcome(replace(FACTS, progress=progress)) == outcome
 
 
 def test_progress_that_mirrormaker_has_overtaken_is_replaced() -> None:
     progress = replace(OF_TAKEOVER, way=Way.SEQUENCES)
-    assert _outcome(replace(FACTS, progress=progress, stored=11)) is Outcome.COPIED_BY_FLOW
+    assert _outcome(replace(FACTS, progress=progress, stored=11)) is TakeoverOutcome.COPIED_BY_FLOW
     assert _outcome(replace(FACTS, progress=progress, stored=12)) is None
 
 
@@ -69,7 +69,7 @@ def test_logs_are_read_behind_the_last_offset_sync_that_helps(pairs: tuple[Pair,
 
 
 def test_what_the_target_lacks_is_not_guessed() -> None:
-    assert _outcome(replace(FACTS, target_log=None)) is Outcome.UNSETTLED
-    assert _outcome(replace(FACTS, target_log=None, stored=None)) is Outcome.NOTHING_COPIED
-    assert _outcome(replace(FACTS, stored=20)) is Outcome.UNSETTLED
+    assert _outcome(replace(FACTS, target_log=None)) is TakeoverOutcome.UNSETTLED
+    assert _outcome(replace(FACTS, target_log=None, stored=None)) is TakeoverOutcome.NOTHING_COPIED
+    assert _outcome(replace(FACTS, stored=20)) is TakeoverOutcome.UNSETTLED
     assert _outcome(replace(FACTS, stored=19)) is None

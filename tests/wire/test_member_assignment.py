@@ -13,7 +13,7 @@ from kio.schema.consumer_protocol_assignment import v0, v3
 from kio.serial import entity_writer
 
 from mirror.errors import ProtocolError
-from mirror.wire.assignment import read_assignment
+from mirror.wire.member_assignment import read_assignment
 
 _TOPICS = st.dictionaries(st.text(max_size=12), st.lists(st.integers(0, 2**31 - 1), max_size=4).map(tuple), max_size=4)
 

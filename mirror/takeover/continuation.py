@@ -25,7 +25,7 @@ RECORDS_IN_FRONT: Final = 500
 """Where no offset sync helps, so many source offsets in front of the stored one are read, too, to find their copies."""
 
 
-class Outcome(enum.StrEnum):
+class TakeoverOutcome(enum.StrEnum):
     """What became of a partition. The values are published (``mirror takeover --json``)."""
 
     SETTLED = "settled"
@@ -100,12 +100,12 @@ class Reading(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What becomes of a partition."""
+class Continuation:
+    """What becomes of a partition: where the flow continues, or why it does not."""
 
     source: TopicPartition
     target: TopicPartition
-    outcome: Outcome
+    outcome: TakeoverOutcome
     stored: int | None
     next_offset: int | None = None
     """The source offset at which the flow continues; None unless it is settled, or the flow's own."""
@@ -121,14 +121,14 @@ class Decision:
     """What else the user should know."""
 
 
-def examine(facts: Facts) -> Decision | Reading:
+def examine(facts: Facts) -> Continuation | Reading:
     """Return the decision if nothing needs to be read, else what to read."""
     stored, source, target = facts.stored, facts.source_log, facts.target_log
     progress = facts.progress
     if progress is not None and _has_copied(progress) and (stored is None or stored < progress.offset):
-        return decided(facts, Outcome.COPIED_BY_FLOW, next_offset=progress.offset)
+        return decided(facts, TakeoverOutcome.COPIED_BY_FLOW, next_offset=progress.offset)
     if stored is None and (target is None or target.end == 0):
-        return decided(facts, Outcome.NOTHING_COPIED)
+        return decided(facts, TakeoverOutcome.NOTHING_COPIED)
     if target is None:
         return unsettled(
             facts,
@@ -151,7 +151,7 @@ def examine(facts: Facts) -> Decision | Reading:
     return _reading(facts, target)
 
 
-def _reading(facts: Facts, target: TargetLog) -> Reading | Decision:
+def _reading(facts: Facts, target: TargetLog) -> Reading | Continuation:
     source = facts.source_log
     if facts.stored is None:
         if target.first > 0:
@@ -192,7 +192,7 @@ def _has_copied(progress: Progress) -> bool:
 # Test: tests/takeover/test_unmatched_on_fakes.py::test_without_a_position_records_of_others_are_not_taken_for_nothing
 # Test: tests/takeover/
 #   test_unmatched_on_fakes.py::test_copies_that_the_source_has_compacted_away_are_named_and_the_rest_is_copied
-def settle(facts: Facts, found: Match | Unsettled, anchor: Pair | None) -> Decision:
+def settle(facts: Facts, found: Match | Unsettled, anchor: Pair | None) -> Continuation:
     """Return the decision after the logs were compared, behind ``anchor`` if it was right."""
     if isinstance(found, Unsettled):
         return unsettled(facts, found.reason)
@@ -200,7 +200,7 @@ def settle(facts: Facts, found: Match | Unsettled, anchor: Pair | None) -> Decis
     if facts.stored is None:
         if not found.copies and not found.unmatched:
             # Markers only: a fence has ended a transaction in which nothing was written, or nothing is committed.
-            return decided(facts, Outcome.NOTHING_COPIED)
+            return decided(facts, TakeoverOutcome.NOTHING_COPIED)
         if found.unmatched and not found.copies and not facts.others_write and source.first < source.end:
             return unsettled(
                 facts,
@@ -228,21 +228,21 @@ def settle(facts: Facts, found: Match | Unsettled, anchor: Pair | None) -> Decis
             " others, or are not in the source's order"
         )
     return decided(
-        facts, Outcome.SETTLED, next_offset=found.next_offset, match=found, anchor=anchor, notes=tuple(notes)
+        facts, TakeoverOutcome.SETTLED, next_offset=found.next_offset, match=found, anchor=anchor, notes=tuple(notes)
     )
 
 
 def decided(
     facts: Facts,
-    outcome: Outcome,
+    outcome: TakeoverOutcome,
     *,
     next_offset: int | None = None,
     match: Match | None = None,
     anchor: Pair | None = None,
     notes: tuple[str, ...] = (),
-) -> Decision:
+) -> Continuation:
     """Return a decision about the partition of ``facts``."""
-    return Decision(
+    return Continuation(
         source=facts.source,
         target=facts.target,
         outcome=outcome,
@@ -256,11 +256,11 @@ def decided(
     )
 
 
-def unsettled(facts: Facts, reason: str) -> Decision:
+def unsettled(facts: Facts, reason: str) -> Continuation:
     """Return the decision that the partition is left out."""
     return unreadable(facts.source, facts.target, facts.stored, reason)
 
 
-def unreadable(source: TopicPartition, target: TopicPartition, stored: int | None, reason: str) -> Decision:
+def unreadable(source: TopicPartition, target: TopicPartition, stored: int | None, reason: str) -> Continuation:
     """Return the decision that a partition is left out of which nothing more is known."""
-    return Decision(source=source, target=target, outcome=Outcome.UNSETTLED, stored=stored, reason=reason)
+    return Continuation(source=source, target=target, outcome=TakeoverOutcome.UNSETTLED, stored=stored, reason=reason)
