@@ -15,20 +15,20 @@ DECISIONS: Final = DESIGN / "decisions"
 MOST_WORDS: Final = {
     "README.md": 900,
     "CONTRIBUTING.md": 800,
-    "config/README.md": 4_400,
+    "config/README.md": 4_000,
     "config/dashboards/README.md": 1_500,
-    "jobs/README.md": 5_550,
+    "jobs/README.md": 5_000,
     "mirror/README.md": 2_100,
     "mirror/design/README.md": 300,
     "mirror/design/architecture.md": 3_500,
     "mirror/design/exactly-once.md": 2_000,
     "mirror/design/limits.md": 700,
-    "mirror/migration/README.md": 2_750,
+    "mirror/migration/README.md": 2_500,
     "tests/README.md": 2_000,
 }
 """Of what people write; what is made from the code does not count."""
 MOST_OF_A_DECISION: Final = 260
-MOST_UNRELEASED: Final = 860
+MOST_UNRELEASED: Final = 800
 MOST_OF_A_RELEASE: Final = 300
 _GENERATED: Final = re.compile(
     r"<!-- ([^\n]*): begin -->.*?<!-- \1: end -->|<!-- from here: made by .*?<!-- to here -->", re.DOTALL
