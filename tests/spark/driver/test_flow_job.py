@@ -1,4 +1,4 @@
-"""The tasks of a scheduled run as a real Spark job, with clusters in a folder."""
+"""The tasks of a scheduled run as a real Spark job, whose copies only count."""
 
 from __future__ import annotations
 
@@ -10,31 +10,46 @@ import pytest
 
 from mirror.spark.ledger.ledger import Ledger
 from tests.spark.flow_harness import configuration
-from tests.spark.stand_in.files import FOLDER, Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-STAND_IN = Path(__file__).parents[1] / "stand_in"
+COUNTING = """
+import os, signal
+import mirror.relay.task.copy_ranges as module
+from mirror.relay.model.ranges import Outcome, RangeResult
+
+def copy_ranges(ranges, **_):
+    (range_,) = ranges
+    if range_.partition == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    result = RangeResult.initial(range_, range_.start, Outcome.COMPLETE)
+    result.records = result.end = range_.end
+    return [result]
+
+module.copy_ranges = copy_ranges
+"""
+"""In place of a task's copies: that of partition 1 ends its worker."""
 JOB = """
 import sys
 from pathlib import Path
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from mirror.relay.model.ranges import Range
 from mirror.spark.tasks.options import FlowOptions
 from mirror.spark.driver.flow_job import JobLabel, copy_job
-from mirror.spark.tasks.task_spec import TaskSpec, tasks_of
-from mirror.spark.clusters import open_sides
+from mirror.spark.tasks.task_spec import CopyTask, TaskSpec
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.planning.snapshot import PlanRequest, make_plan
 
 config, ledger = map(Path, sys.argv[1:])
 options = FlowOptions(config, "f", ledger, parallelism=2)
-loaded, flow = options.load()
-with open_sides(loaded, flow) as clusters:
-    plan = make_plan(PlanRequest(flow=flow, now_ms=0, parallelism=2), *clusters)
-Ledger(ledger).write_plan(plan)
-tasks = tasks_of(plan, TaskSpec(run="run-1", job=0))
-assert len(tasks) == 2, tasks
+tasks = [
+    CopyTask(
+        TaskSpec(run="run-1", job=0, task=number, tasks=2),
+        [Range(flow="f", topic="orders", target_topic="a.orders", partition=number, start=0, end=90,
+               source_cluster_id="id-a", topic_id="")],
+    )
+    for number in range(2)
+]
 settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 # One after the other: the first task has ended when the second one is given up.
 with SparkContext(conf=SparkConf().setMaster("local[1]").setAll(list(settings.items()))) as context:
@@ -54,22 +69,16 @@ with SparkContext(conf=SparkConf().setMaster("local[1]").setAll(list(settings.it
 def test_what_tasks_have_copied_is_recorded_although_another_one_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Cluster("a:1", tmp_path).make().add_topic("orders", [90, 80])
-    target = Cluster("b:1", tmp_path).make().add_topic("a.orders", [0, 0])
+    (tmp_path / "sitecustomize.py").write_text(COUNTING)
     config = tmp_path / "mirror.toml"
     config.write_text(configuration("orders"))
     ledger = Ledger.open(tmp_path, "f", "run-1")
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(STAND_IN))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[3]}")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.ui.showConsoleProgress=false pyspark-shell")
-    # The larger partition is the first task's; the worker of the second one dies, and local[1] makes one attempt.
-    target.set_moods({"a.orders/1": "die"})
+    # The worker of the second task dies, and local[1] makes one attempt.
     command = [sys.executable, "-c", JOB, str(config), str(ledger.path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 7, done.stderr
-    plan = ledger.plan()
-    assert plan is not None
-    assert [[one.partition for one in ranges] for ranges in plan.tasks] == [[0], [1]]
     (attempt,) = ledger.attempts()
     assert (attempt.result.partition, attempt.result.records, str(attempt.result.outcome)) == (0, 90, "complete")
