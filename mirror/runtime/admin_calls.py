@@ -29,26 +29,27 @@ class AdminCalls:
 
     def __init__(self, options: Mapping[str, object]) -> None:
         """``options`` has Kafka's dotted configuration keys. Raises ConfigError."""
-        self._thread = acquire(ClusterSettings.parse(options))
+        self.network_thread = acquire(ClusterSettings.parse(options))
+        """What runs its calls; not for applications."""
         self._asked = PendingRequests("Admin")
         self._closed = False
 
     def network(self) -> NetworkSnapshot:
         """Return the statistics of the cluster's network thread, which all clients of this process share."""
-        return self._thread.snapshot()
+        return self.network_thread.snapshot()
 
     def known_leader(self, tp: TopicPartition) -> tuple[int, int] | None:
         """Return the leader's node id and leader epoch of ``tp`` from the last metadata, or None. Sends no request."""
-        leader = self._thread.loop.metadata.leader(tp)
+        leader = self.network_thread.loop.metadata.leader(tp)
         return None if leader is None else (leader.node, leader.epoch)
 
     def why_no_leader(self, tp: TopicPartition) -> KafkaError | None:
         """Return the error because of which the last metadata has no leader of ``tp``, or None. Sends no request."""
-        metadata = self._thread.loop.metadata
+        metadata = self.network_thread.loop.metadata
         return metadata.why_unknown(tp) if metadata.leader(tp) is None else None
 
     def _timer(self, timeout_ms: int | None) -> tuple[int, int]:
-        return self._thread.timer(arguments.timeout(timeout_ms))
+        return self.network_thread.timer(arguments.timeout(timeout_ms))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -58,7 +59,7 @@ class AdminCalls:
     def _call(self, call: Call[T, Any]) -> T:
         with self._asked.waiting(call):
             self._check_open()
-            return self._thread.call(None, call)
+            return self.network_thread.call(None, call)
 
     def _later(self, make: Callable[[], CompletableEvent[T]]) -> Future[T]:
         """Submit a call and return its future. Errors before it is submitted are set on the future, too."""
@@ -74,7 +75,7 @@ class AdminCalls:
         self._asked.add(call)
         try:
             self._check_open()
-            self._thread.submit(None, call)
+            self.network_thread.submit(None, call)
         except KafkaError as error:
             call.fail(error)
         return future
@@ -89,8 +90,8 @@ class AdminCalls:
         """Release the network thread. Pending calls in other threads raise ClientClosed. It may be called again."""
         if not self._closed:
             self._closed = True
-            self._asked.end(self._thread)
-            release(self._thread)
+            self._asked.end(self.network_thread)
+            release(self.network_thread)
 
     def __enter__(self) -> Self:
         return self

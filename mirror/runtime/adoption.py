@@ -47,9 +47,9 @@ class AdoptionCalls(TransactionCalls):
         self._submit_adoption("release()", ReleaseEvent(arguments.partition(tp)))
 
     def _submit_adoption(self, call: str, event: Event) -> None:
-        self._thread.check_process()
+        self.network_thread.check_process()
         self._check_open()
         if self._transactional_id is not None:
             msg = f"{call}: the producer of {self._transactional_id!r} sends under its own identity only"
             raise WrongState(msg)
-        self._thread.submit(self._core, event)
+        self.network_thread.submit(self.core, event)

@@ -73,15 +73,16 @@ class Consumer:
         """Create a consumer from Kafka's dotted keys. Raises ConfigError."""
         settings = ConsumerSettings.parse(options)
         self._settings = settings
-        self._thread = acquire(settings.cluster)
-        self._core = ConsumerCore(settings, self._thread.loop, parts_of)
+        self.network_thread = acquire(settings.cluster)
+        self.core = ConsumerCore(settings, self.network_thread.loop, parts_of)
+        """What the network thread runs; neither is for applications."""
         self._assigned: set[TopicPartition] = set()
         self._use = SingleUser("Consumer")
         self._instance_id: uuid.UUID | None = None
         self._closed = False
         self._unread: PollEvent | None = None
-        self._wake = WakeEvent(self._core)
-        self._thread.submit(None, JoinEvent(self._core))
+        self._wake = WakeEvent(self.core)
+        self.network_thread.submit(None, JoinEvent(self.core))
 
     # --- assignment and positions
 
@@ -160,7 +161,7 @@ class Consumer:
             self._check_usable()
             self._forget_unread()
             self._unread = event
-            answer = self._thread.call(self._core, event)
+            answer = self.network_thread.call(self.core, event)
             self._unread = None
             fetched = list(answer)
             # The event may be tracked until its deadline: it must not keep the memory for so long.
@@ -179,7 +180,7 @@ class Consumer:
         if not self._wake.pending:
             try:
                 self._wake.pending = True
-                self._thread.submit(None, self._wake)
+                self.network_thread.submit(None, self._wake)
             except (ClientClosed, NetworkThreadDied):
                 pass
             except BaseException:
@@ -271,7 +272,7 @@ class Consumer:
 
     def network(self) -> NetworkSnapshot:
         """Return the counts of this cluster's network thread, which all clients of the process share."""
-        return self._thread.snapshot()
+        return self.network_thread.snapshot()
 
     def close(self, timeout_ms: int | None = None) -> None:
         """Close the fetch sessions, within ``timeout_ms``. May be called again, and after the thread has died."""
@@ -280,12 +281,14 @@ class Consumer:
             if self._closed:
                 return
             self._closed = True
-            leave_and_release(self._thread, LeaveEvent(self._core, *self._thread.timer(timeout_ms)), timeout_ms)
+            leave_and_release(
+                self.network_thread, LeaveEvent(self.core, *self.network_thread.timer(timeout_ms)), timeout_ms
+            )
 
     # --- internals
 
     def _timer(self, timeout_ms: int | None) -> tuple[int, int]:
-        return self._thread.timer(arguments.timeout(timeout_ms))
+        return self.network_thread.timer(arguments.timeout(timeout_ms))
 
     def _ask(
         self,
@@ -298,23 +301,23 @@ class Consumer:
         with self._use:
             self._check_usable(tps)
             self._forget_unread()
-            return self._thread.call(None if to_loop else self._core, event, before=before)
+            return self.network_thread.call(None if to_loop else self.core, event, before=before)
 
     def _ask_wakeable(
         self, event: CompletableEvent[T], tps: Collection[TopicPartition] = (), *, to_loop: bool = False
     ) -> T:
-        return self._ask(event, tps, to_loop=to_loop, before=WakeableEvent(self._core, event))
+        return self._ask(event, tps, to_loop=to_loop, before=WakeableEvent(self.core, event))
 
     def _submit(self, event: Event, tps: Collection[TopicPartition] = ()) -> None:
         with self._use:
             self._check_usable(tps)
             self._forget_unread()
-            self._thread.submit(self._core, event)
+            self.network_thread.submit(self.core, event)
 
     def _forget_unread(self) -> None:
         """Return the records of an interrupted poll to the buffer: none may be lost, or counted as read."""
         if self._unread is not None:
-            self._thread.submit(self._core, PollInterruptedEvent(self._unread))
+            self.network_thread.submit(self.core, PollInterruptedEvent(self._unread))
             self._unread = None
 
     def _check_usable(self, tps: Collection[TopicPartition] = ()) -> None:

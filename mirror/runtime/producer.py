@@ -104,7 +104,7 @@ class Producer(AdoptionCalls):
     def _ask_id(self, on_producer_id: OnProducerId, producer_id: int) -> None:
         def admit() -> None:
             with contextlib.suppress(ClientClosed, NetworkThreadDied):  # then nothing is sent any more
-                self._thread.submit(self._core, AdmitIdEvent(producer_id))
+                self.network_thread.submit(self.core, AdmitIdEvent(producer_id))
 
         on_producer_id(producer_id, admit)
 
@@ -117,7 +117,7 @@ class Producer(AdoptionCalls):
     @property
     def producer_id(self) -> int:
         """The current producer id, -1 while there is none. Sends no request."""
-        return self._core.producer_id
+        return self.core.producer_id
 
     @property
     def identity(self) -> ProducerId | None:
@@ -127,7 +127,7 @@ class Producer(AdoptionCalls):
         that transaction's markers (version 2 bumps the epoch at each end, KIP-890). They are set when the future of the
         call completes.
         """
-        return self._core.identity
+        return self.core.identity
 
     @property
     def fences_in_doubt(self) -> int:
@@ -135,7 +135,7 @@ class Producer(AdoptionCalls):
 
         Sends no request.
         """
-        return self._core.fences_in_doubt
+        return self.core.fences_in_doubt
 
     @property
     def pending_step(self) -> tuple[str | None, KafkaError | None]:
@@ -143,7 +143,7 @@ class Producer(AdoptionCalls):
 
         Sends no request.
         """
-        return self._core.pending_step
+        return self.core.pending_step
 
     # --- single records
 
@@ -170,7 +170,9 @@ class Producer(AdoptionCalls):
             arguments.payload("key", key),
             arguments.payload("value", value),
             arguments.headers(headers),
-            self._thread.clock.unix_ms() if timestamp_ms is None else arguments.timestamp("timestamp_ms", timestamp_ms),
+            self.network_thread.clock.unix_ms()
+            if timestamp_ms is None
+            else arguments.timestamp("timestamp_ms", timestamp_ms),
         )
         self._may_send()
         place = self._place(topic, partition)
@@ -196,13 +198,13 @@ class Producer(AdoptionCalls):
         if batch.full:
             batch.seal_early()  # compressed here, and not on the network thread
             if future is not None and self._settings.linger_ms > 0:
-                self._thread.submit(self._core, WakeEvent())
+                self.network_thread.submit(self.core, WakeEvent())
         return future
 
     def _begin_batch(self, place: _Partition, record: _Record, waited_ms: int) -> Future[RecordMetadata]:
         key, value, headers, _ = record
         limit = max(self._settings.batch_size, BatchBuilder.upper_bound(key, value, headers))
-        timer = Timer(self._thread.clock, self._budget.append_ms(waited_ms))
+        timer = Timer(self.network_thread.clock, self._budget.append_ms(waited_ms))
         self._memory.take(place.tp, limit, timer, self._budget.append_limit(waited_ms))
         handed = False
         try:
@@ -215,7 +217,7 @@ class Producer(AdoptionCalls):
                     batch = RecordAccumulation(place.tp, builder, limit, threading.Lock())
                     future = batch.append(*record)
                     assert future is not None  # noqa: S101 - the first record always fits
-                    made = ProducerBatch(place.tp, None, self._thread.clock.now(), limit, open=batch)
+                    made = ProducerBatch(place.tp, None, self.network_thread.clock.now(), limit, open=batch)
                     handed = True
                     self._deliver(made, place)
             return future
@@ -288,14 +290,16 @@ class Producer(AdoptionCalls):
         self._may_send()
         born_ms, expires_ms = None, FOREVER_MS
         if created_ms is not None:
-            now = self._thread.clock.now()
-            born_ms = now - remaining(self._thread.clock.unix_ms(), arguments.timestamp("created_ms", created_ms))
+            now = self.network_thread.clock.now()
+            born_ms = now - remaining(
+                self.network_thread.clock.unix_ms(), arguments.timestamp("created_ms", created_ms)
+            )
             expires_ms = deadline(born_ms, self._settings.delivery_timeout_ms)
         self._reserve(place, batch, expires_ms, block=block)
         handed = False
         try:
             if born_ms is None:
-                born_ms = self._thread.clock.now()
+                born_ms = self.network_thread.clock.now()
             made = ProducerBatch(tp, batch, born_ms, batch.size, chain=chain, callback=callback, log_end=log_end)
             with place.lock:
                 if (before := place.open) is not None:
@@ -315,11 +319,11 @@ class Producer(AdoptionCalls):
                 waited_ms = self._await_topic(place, expires_ms)
             phase = DeliveryPhase.MEMORY
             if block:
-                left_ms = remaining(expires_ms, self._thread.clock.now())
-                timer = Timer(self._thread.clock, min(self._budget.append_ms(waited_ms), left_ms))
+                left_ms = remaining(expires_ms, self.network_thread.clock.now())
+                timer = Timer(self.network_thread.clock, min(self._budget.append_ms(waited_ms), left_ms))
             self._memory.take(place.tp, batch.size, timer, self._budget.append_limit(waited_ms))
         except KafkaTimeout as error:
-            now = self._thread.clock.now()
+            now = self.network_thread.clock.now()
             if now < expires_ms:
                 raise
             raise self._expired(place.tp, batch, now - expires_ms, phase, error) from error
@@ -346,20 +350,20 @@ class Producer(AdoptionCalls):
 
     def _await_topic(self, place: _Partition, expires_ms: int) -> int:
         """Wait for metadata of the partition; return how long that took, in ms."""
-        began = self._thread.clock.now()
+        began = self.network_thread.clock.now()
         timeout_ms = min(self._budget.metadata_ms(), remaining(expires_ms, began))
         event = AwaitTopicEvent(place.tp, deadline(began, timeout_ms), timeout_ms)
         try:
             with self._asked.waiting(event):
                 self._check_open()
-                self._thread.call(self._core, event)
+                self.network_thread.call(self.core, event)
         except KafkaTimeout:
             cause = event.last_error
             reason = f": {cause}" if cause is not None else ""
             msg = f"{place.tp}: no metadata of it within {self._budget.metadata_limit()}{reason}"
             raise KafkaTimeout(msg) from cause
         place.known = True
-        return self._thread.clock.now() - began
+        return self.network_thread.clock.now() - began
 
     def _deliver(self, made: ProducerBatch, place: _Partition | None = None) -> None:
         """Hand a batch and its memory to the network thread, and track it until every record of it has its outcome.
@@ -381,7 +385,7 @@ class Producer(AdoptionCalls):
             unanswered.add(key)
             if place is not None:
                 place.open = opened  # before it is handed over: its response may arrive at once, and closes it
-            self._thread.submit(self._core, event)
+            self.network_thread.submit(self.core, event)
         except BaseException as error:
             if event.claim():
                 made.fail(as_kafka_error(error))  # other threads may have added records to it
@@ -390,7 +394,7 @@ class Producer(AdoptionCalls):
 
     def _send_what_lingers(self) -> None:
         """Wake the network thread, as a caller waits for memory. Raises NetworkThreadDied."""
-        self._thread.submit(self._core, FlushEvent())
+        self.network_thread.submit(self.core, FlushEvent())
 
     # --- the end
 
@@ -401,8 +405,8 @@ class Producer(AdoptionCalls):
         outcome. Raises KafkaTimeout; WrongState in a callback, on the network thread; NetworkThreadDied after a fork.
         """
         _, timeout = self._delivery_timer(timeout_ms)
-        self._thread.check_process()
-        self._thread.check_may_wait()
+        self.network_thread.check_process()
+        self.network_thread.check_may_wait()
         unanswered = self._unanswered.now()
         if not unanswered:
             return
@@ -410,7 +414,7 @@ class Producer(AdoptionCalls):
             ClientClosed, NetworkThreadDied
         ):  # then their callers have the outcome, or are about to
             self._send_what_lingers()
-        pending = self._unanswered.wait(unanswered, timeout, self._thread.clock)
+        pending = self._unanswered.wait(unanswered, timeout, self.network_thread.clock)
         if pending:
             msg = f"{pending} batches were not acknowledged within {timeout} ms"
             raise KafkaTimeout(msg)
@@ -424,7 +428,7 @@ class Producer(AdoptionCalls):
         :meth:`send` get ClientClosed at once. With a timeout of 0 everything is dropped, as by :meth:`close_async`;
         so it is in a callback on the network thread, and after a fork, as the batches belong to the other process.
         """
-        deadline_ms, timeout = self._delivery_timer(0 if self._thread.is_current else timeout_ms)
+        deadline_ms, timeout = self._delivery_timer(0 if self.network_thread.is_current else timeout_ms)
         if not self._stop_sending():
             return
         try:
@@ -434,14 +438,14 @@ class Producer(AdoptionCalls):
                     self._end_transaction(deadline_ms)  # as long as there is one
                     self.flush(self._left_ms(deadline_ms))
         finally:
-            leave = LeaveEvent(self._core, *self._thread.timer(None))
-            leave_and_release(self._thread, leave, self._left_ms(deadline_ms))
+            leave = LeaveEvent(self.core, *self.network_thread.timer(None))
+            leave_and_release(self.network_thread, leave, self._left_ms(deadline_ms))
 
     def _delivery_timer(self, timeout_ms: int | None) -> tuple[int, int]:
         """Return (deadline, timeout) in ms; by default one in which every batch gets its outcome."""
         outcome_ms = self._settings.delivery_timeout_ms + self._settings.cluster.request_timeout_ms
         wanted_ms = arguments.timeout(timeout_ms)
-        return self._thread.timer(outcome_ms if wanted_ms is None else wanted_ms)
+        return self.network_thread.timer(outcome_ms if wanted_ms is None else wanted_ms)
 
     def close_async(self) -> Future[None]:
         """Drop everything without waiting; the future completes, without an error, when that is done.
@@ -455,8 +459,8 @@ class Producer(AdoptionCalls):
         if not self._stop_sending():
             left.set_result(None)
             return left
-        thread = self._thread
-        leave = LeaveEvent(self._core, *thread.timer(None))
+        thread = self.network_thread
+        leave = LeaveEvent(self.core, *thread.timer(None))
 
         def gone(_: Future[None]) -> None:
             release(thread)  # on the network thread, which cannot wait for its own end
@@ -471,12 +475,12 @@ class Producer(AdoptionCalls):
 
     def _stop_sending(self) -> bool:
         """Mark as closed and end all waits; return whether there is something to close: not after a fork, nor twice."""
-        if self._closed or self._thread.left_behind:
+        if self._closed or self.network_thread.left_behind:
             self._closed = True
             return False
         self._closed = True
         self._memory.close()
-        self._asked.end(self._thread)
+        self._asked.end(self.network_thread)
         return True
 
     def __enter__(self) -> Self:

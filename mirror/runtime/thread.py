@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
 import sys
 import threading
 import time
@@ -39,18 +40,23 @@ STUCK_MS: Final = 30_000
 class NetworkThread:
     """Runs a :class:`ClusterLoop` until the last client leaves, or until a bug ends it, which fails every caller."""
 
-    def __init__(self, settings: ClusterSettings) -> None:
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        clock: SystemClock | None = None,
+        new_network: Callable[[ClusterSettings, SystemClock, random.Random], SelectorNetwork] = SelectorNetwork,
+    ) -> None:
         self.settings = settings
-        self.clock = SystemClock()
+        self.clock = clock or SystemClock()
         rng = process_rng()
-        self._network = SelectorNetwork(settings, self.clock, rng)
-        self.loop = ClusterLoop(settings, self._network, self.clock, rng)
+        self.network = new_network(settings, self.clock, rng)
+        self.loop = ClusterLoop(settings, self.network, self.clock, rng)
         self.users = 0
         self._stopping = False
         self._turns = 0
         self._busy_ns = 0
         self._stuck_at = self._given_up_at = _NOWHERE
-        self._forks = _registry.forks
+        self._forks = network_threads.forks
         self._cause: BaseException | None = None
         # Guards the moment between "the thread is alive" and "the event is queued": without it an event could be queued
         # behind the last sweep, and its sender would wait for ever. A signal handler may interrupt its holder, and take
@@ -64,7 +70,7 @@ class NetworkThread:
         try:
             self._thread.start()
         except RuntimeError as error:
-            self._network.close()
+            self.network.close()
             msg = f"the network thread could not start: {error}"
             raise NetworkThreadDied(msg) from error
 
@@ -89,11 +95,16 @@ class NetworkThread:
         queued = [event for _, event in self.loop.events]
         for fail in (self.loop.fail, *(event.fail for event in queued)):
             _fail_all(partial(fail, cause))
-        self._network.close()
+        self.network.close()
 
     def snapshot(self) -> NetworkSnapshot:
         """Return its counts so far. May be called from any thread."""
-        return NetworkSnapshot(self._network.meters.snapshot(), self._busy_ns // 1_000_000)
+        return NetworkSnapshot(self.network.meters.snapshot(), self._busy_ns // 1_000_000)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs; it also ends with its last client."""
+        return self._thread.is_alive()
 
     @property
     def is_current(self) -> bool:
@@ -103,7 +114,7 @@ class NetworkThread:
     @property
     def left_behind(self) -> bool:
         """Whether this process was forked from the one in which the thread runs."""
-        return self._forks != _registry.forks  # asked for each event: getpid is a system call
+        return self._forks != network_threads.forks  # asked for each event: getpid is a system call
 
     def check_process(self) -> None:
         """Raise NetworkThreadDied after a fork.
@@ -137,7 +148,7 @@ class NetworkThread:
                 # A new exception for each caller: one raised repeatedly collects all their tracebacks.
                 raise type(self._cause)(str(self._cause)) from self._cause.__cause__
             self.loop.events.append((core, event))
-        self._network.wakeup()
+        self.network.wakeup()
 
     def call(
         self, core: Any, event: CompletableEvent[T], stuck_ms: int | None = None, *, before: Event | None = None
@@ -191,7 +202,7 @@ class NetworkThread:
                     self._stuck_at = turns  # so that the other callers need not find out
                 self._given_up_at = turns
                 raise self._stuck()
-            self._network.wakeup()
+            self.network.wakeup()
 
     def _stuck(self) -> NetworkThreadDied:
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - the only way to see the stack of another thread
@@ -209,7 +220,7 @@ class NetworkThread:
         """End the loop, and wait for it, but not for ever."""
         self._stopping = True
         if self._given_up_at != self._turns and self._thread.is_alive() and not self.is_current:
-            self._network.wakeup()
+            self.network.wakeup()
             self._thread.join(_JOIN_S)
 
 
@@ -230,11 +241,12 @@ def _fail_all(fail: Callable[[], None]) -> None:
             return
 
 
-class _Registry:
+class NetworkThreads:
     """The threads of this process, and of those that it was forked from, which are not usable here."""
 
     def __init__(self) -> None:
         self.threads: dict[tuple[int, ClusterSettings], NetworkThread] = {}
+        self.new_thread: Callable[[ClusterSettings], NetworkThread] = NetworkThread
         self.lock = threading.Lock()
         self.forks = 0
         """How many forks are between this process and the one that imported this module."""
@@ -245,34 +257,34 @@ class _Registry:
         self.forks += 1
 
 
-_registry: Final = _Registry()
-os.register_at_fork(after_in_child=_registry.on_forked)
+network_threads: Final = NetworkThreads()
+os.register_at_fork(after_in_child=network_threads.on_forked)
 
 
 def acquire(settings: ClusterSettings) -> NetworkThread:
     """Return the thread of this process for the cluster; a forked child creates its own."""
     key = (os.getpid(), settings)
-    with _registry.lock:
-        thread = _registry.threads.get(key)
+    with network_threads.lock:
+        thread = network_threads.threads.get(key)
         if thread is None or thread.dead:
             for warning in settings.warnings:
                 _log.warning("%s", warning)
-            thread = NetworkThread(settings)
+            thread = network_threads.new_thread(settings)
             thread.start()
-            _registry.threads[key] = thread
+            network_threads.threads[key] = thread
         thread.users += 1
         return thread
 
 
 def release(thread: NetworkThread) -> None:
     """Release the thread for a closed client; the last one ends it."""
-    with _registry.lock:
+    with network_threads.lock:
         thread.users -= 1
         if thread.users > 0:
             return
         key = (os.getpid(), thread.settings)
-        if _registry.threads.get(key) is thread:
-            del _registry.threads[key]
+        if network_threads.threads.get(key) is thread:
+            del network_threads.threads[key]
     thread.stop()
 
 

@@ -78,8 +78,9 @@ class TransactionCalls:
     """
 
     def __init__(self, thread: NetworkThread, core: ProducerCore, transactional_id: str | None) -> None:
-        self._thread: Final = thread
-        self._core: Final = core
+        self.network_thread: Final = thread
+        self.core: Final = core
+        """What the network thread runs; neither is for applications."""
         self._transactional_id: Final = transactional_id
         self._closed = False
         self._phase = _Phase.NEW
@@ -92,15 +93,15 @@ class TransactionCalls:
 
     def init_transactions(self, timeout_ms: int | None = None) -> None:
         """Fence older producers of this ``transactional.id`` and abort their open transaction. Call it once, first."""
-        self._thread.check_may_wait()
+        self.network_thread.check_may_wait()
         self._wait(self.init_transactions_async(timeout_ms))
 
     def begin_transaction(self) -> None:
         """Begin a transaction: it contains the records sent from now on. Sends no request and does not wait."""
-        self._thread.check_process()
+        self.network_thread.check_process()
         with self._phase_lock:
             self._check((_Phase.READY,), "begin_transaction()")
-            self._thread.submit(self._core, BeginTransactionEvent())
+            self.network_thread.submit(self.core, BeginTransactionEvent())
             self._phase = _Phase.OPEN
             self._turn += 1
 
@@ -111,11 +112,11 @@ class TransactionCalls:
         InvalidArgument.
         """
         wanted = arguments.partitions(tps)
-        self._thread.check_process()
+        self.network_thread.check_process()
         with self._phase_lock:
             self._check(_IN_TRANSACTION, "add_partitions()")
             if wanted:
-                self._thread.submit(self._core, AddPartitionsEvent(wanted))
+                self.network_thread.submit(self.core, AddPartitionsEvent(wanted))
 
     def send_offsets_to_transaction(
         self,
@@ -124,12 +125,12 @@ class TransactionCalls:
         timeout_ms: int | None = None,
     ) -> None:
         """Commit ``offsets`` of ``group`` as part of the transaction."""
-        self._thread.check_may_wait()
+        self.network_thread.check_may_wait()
         self._wait(self.send_offsets_to_transaction_async(offsets, group, timeout_ms))
 
     def commit_transaction(self, timeout_ms: int | None = None) -> None:
         """Wait until all records are acknowledged, then commit. Raises NeedsAbort if a record was not acknowledged."""
-        self._thread.check_may_wait()
+        self.network_thread.check_may_wait()
         self._wait(self.commit_transaction_async(timeout_ms))
 
     def abort_transaction(self, timeout_ms: int | None = None) -> None:
@@ -138,7 +139,7 @@ class TransactionCalls:
         While a commit waits for acknowledgements, it may be aborted; its callers get NeedsAbort. After the request to
         commit was sent, the call raises WrongState, and the commit continues.
         """
-        self._thread.check_may_wait()
+        self.network_thread.check_may_wait()
         self._wait(self.abort_transaction_async(timeout_ms))
 
     # --- calls that do not wait
@@ -167,7 +168,7 @@ class TransactionCalls:
             msg = "a group must not be empty"
             raise InvalidArgument(msg)
         timer = self._timer(timeout_ms)
-        self._thread.check_process()
+        self.network_thread.check_process()
         with self._phase_lock:
             self._check(_IN_TRANSACTION, "send_offsets_to_transaction()")
         if not wanted:
@@ -203,7 +204,7 @@ class TransactionCalls:
 
     def _may_send(self) -> None:
         """Raise if records cannot be sent in the current phase."""
-        self._thread.check_process()
+        self.network_thread.check_process()
         if self._closed or (self._transactional_id is not None and self._phase is not _Phase.OPEN):
             with self._phase_lock:
                 self._check(_IN_TRANSACTION, "send")
@@ -228,11 +229,11 @@ class TransactionCalls:
             raise ClientClosed(msg)
 
     def _timer(self, timeout_ms: int | None) -> tuple[int, int]:
-        return self._thread.timer(arguments.timeout(timeout_ms))
+        return self.network_thread.timer(arguments.timeout(timeout_ms))
 
     def _ask(self, event: TransactionEvent, during: _Phase | None, after: _Phase | None) -> Future[None]:
         """Submit ``event``. The phase is ``during`` until its outcome, and ``after`` if it succeeds."""
-        self._thread.check_process()
+        self.network_thread.check_process()
         with self._phase_lock:
             self._check_id(event.what)
             call = _PendingCall(event.what, self._phase, during, after, self._turn)
@@ -241,7 +242,7 @@ class TransactionCalls:
                 self._phase = during
                 self._ending.append(call.outcome)
             try:
-                self._thread.submit(self._core, event)
+                self.network_thread.submit(self.core, event)
             except BaseException:
                 self._restore_phase(call)
                 self._remove(call)
@@ -284,7 +285,7 @@ class TransactionCalls:
             self._phase = _Phase.FAILED
 
     def _wait(self, outcome: Future[None], stuck_ms: int = STUCK_MS) -> None:
-        self._thread.wait(outcome, stuck_ms)
+        self.network_thread.wait(outcome, stuck_ms)
 
     def _end_transaction(self, deadline_ms: int) -> None:
         """Wait for a pending commit or abort, else abort an open transaction, before closing. Raises KafkaError."""
@@ -300,4 +301,4 @@ class TransactionCalls:
         self._wait(ending, max(1_000, min(left_ms, STUCK_MS)))
 
     def _left_ms(self, deadline_ms: int) -> int:
-        return remaining(deadline_ms, self._thread.clock.now())
+        return remaining(deadline_ms, self.network_thread.clock.now())

@@ -232,7 +232,7 @@ def test_commits_of_a_closed_client_are_dropped(cluster: FakeCluster) -> None:
     futures = [admin.commit_offset_async(GROUP, TPS[0], OffsetAndMetadata(1))]
     admin.client.run_until(lambda: requests(cluster))
     futures.append(admin.commit_offset_async(GROUP, TPS[1], OffsetAndMetadata(1)))
-    admin._asked.end(admin._thread)
+    admin._asked.end(admin.network_thread)
     admin.client.run_until(lambda: all(future.done() for future in futures))
     held.release()
     admin.client.run_for(1_000)

@@ -92,7 +92,7 @@ def test_the_five_cases(proxy: Proxy, topics: Topics, new_producer: NewProducer,
     producers = {
         case: new_producer(**{"client.id": f"case-{case}"}, **options) for case, (options, _) in FIVE_CASES.items()
     }
-    assert len({producer._thread for producer in producers.values()}) == len(FIVE_CASES)
+    assert len({producer.network_thread for producer in producers.values()}) == len(FIVE_CASES)
     ended = {case: _in_thread(lambda made=made: _sent(made, tp, stalls)) for case, made in producers.items()}  # type: ignore[misc]
     offsets = set()
     for case, (options, sent) in FIVE_CASES.items():

@@ -185,7 +185,7 @@ def test_network_thread_death_fails_every_caller(broker: Cluster, topics: Topics
     for thread in threads:
         thread.start()
     eventually(lambda: len(futures) > 200, what="load")
-    producer._thread.loop.run_once = run_once  # type: ignore[method-assign]
+    producer.network_thread.loop.run_once = run_once  # type: ignore[method-assign]
     eventually(lambda: len(ends) == 6, what="the end of every thread")
     assert {type(error) for error in ends} == {NetworkThreadDied}
     eventually(lambda: all(future.done() for future in futures), what="an answer for every record")

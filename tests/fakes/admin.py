@@ -80,6 +80,6 @@ class FakeAdmin(Admin):
 
     def __init__(self, cluster: FakeCluster, *, at_once: bool = False, **options: object) -> None:
         self.client = FakeClient(cluster, **options)
-        self._thread: Any = (_TurnedAtOnce if at_once else _TurnedByHand)(self.client)
+        self.network_thread: Any = (_TurnedAtOnce if at_once else _TurnedByHand)(self.client)
         self._asked = PendingRequests("Admin")
         self._closed = False

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import pytest
 
 from mirror.cluster.settings import ClusterSettings
 from mirror.meters import RequestMeters
-from mirror.runtime import thread
+from mirror.runtime.thread import NetworkThread, network_threads
 from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.network import FakeNetwork
@@ -43,8 +44,8 @@ _pace = _Pace()
 class ThreadedNetwork(FakeNetwork):
     """Fake brokers behind a real network thread: where nothing moves, the cluster's clock runs ahead of the wall's."""
 
-    def __init__(self, cluster: FakeCluster, *own: Any) -> None:
-        super().__init__(cluster, *own)
+    def __init__(self, cluster: FakeCluster, settings: ClusterSettings, _: object, rng: random.Random) -> None:
+        super().__init__(cluster, settings, rng)
         self.meters = RequestMeters()
         self._woken = threading.Event()
 
@@ -58,6 +59,16 @@ class ThreadedNetwork(FakeNetwork):
         _pace.advance(self._clock, min(timeout_ms, _IDLE_MS))
 
 
+def connect(monkeypatch: pytest.MonkeyPatch, cluster_of: Callable[[ClusterSettings], FakeCluster]) -> None:
+    """Have the real clients reach clusters in memory."""
+
+    def new_thread(settings: ClusterSettings) -> NetworkThread:
+        found = cluster_of(settings)
+        return NetworkThread(settings, cast("Any", found.clock), lambda *own: cast("Any", ThreadedNetwork(found, *own)))
+
+    monkeypatch.setattr(network_threads, "new_thread", new_thread)
+
+
 @contextlib.contextmanager
 def threaded_cluster(monkeypatch: pytest.MonkeyPatch, brokers: int = 1) -> Iterator[FakeCluster]:
     """A cluster in memory behind the real clients, without topics. At the end every client must be closed.
@@ -65,9 +76,8 @@ def threaded_cluster(monkeypatch: pytest.MonkeyPatch, brokers: int = 1) -> Itera
     Its clients have a registry of network threads of their own: a client that another test has not closed is neither
     counted here nor shared, so that only the test that has opened it fails.
     """
-    made, threads = FakeCluster(brokers), dict[tuple[int, ClusterSettings], thread.NetworkThread]()
-    monkeypatch.setattr(thread._registry, "threads", threads)
-    monkeypatch.setattr(thread, "SystemClock", lambda: made.clock)
-    monkeypatch.setattr(thread, "SelectorNetwork", lambda settings, _, rng: ThreadedNetwork(made, settings, rng))
+    made, threads = FakeCluster(brokers), dict[tuple[int, ClusterSettings], NetworkThread]()
+    monkeypatch.setattr(network_threads, "threads", threads)
+    connect(monkeypatch, lambda _: made)
     yield made
     assert [settings.bootstrap for _, settings in threads] == [], "every client was closed"

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from mirror.cluster.settings import ClusterSettings
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
@@ -15,12 +16,11 @@ from mirror.relay.progress.flow_topic import offset_topic_of, status_topic_of, t
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.relay.task.reporting import SendReport
 from mirror.relay.task.taking import Selection
-from mirror.runtime import thread
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.log import PartitionLog
 from tests.fakes.record_batches import values_of
-from tests.fakes.threaded import ThreadedNetwork
+from tests.fakes.threaded import connect
 
 FLOW = "flow"
 _NUMBERS: Final = itertools.count(1)
@@ -55,13 +55,12 @@ class FakePair:
             self.target.add_topic(own)
         self.partitions, self.exactly_once = partitions, exactly_once
 
-        def network(settings: Any, _: Any, rng: Any) -> ThreadedNetwork:
+        def cluster_of(settings: ClusterSettings) -> FakeCluster:
             side, own = settings.bootstrap[0][0].split("-")[:2]
             assert own == str(number), f"a client of another test: {settings.bootstrap}"
-            return ThreadedNetwork(self.source if side == "source" else self.target, settings, rng)
+            return self.source if side == "source" else self.target
 
-        monkeypatch.setattr(thread, "SystemClock", lambda: self.target.clock)
-        monkeypatch.setattr(thread, "SelectorNetwork", network)
+        connect(monkeypatch, cluster_of)
 
     def write(self, *values: bytes, partition: int = 0) -> None:
         self.source.log("t", partition).append_values(*values)

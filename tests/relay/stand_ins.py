@@ -76,16 +76,11 @@ class TurnedThread(NetworkThread):
     """A network thread that makes a turn when the simulation has it make one."""
 
     simulation: Simulation
+    network: TurnedNetwork  # type: ignore[assignment]  # the part of its face that a thread uses
     _turning = False
 
     def start(self) -> None:
         self.simulation.threads.append(self)
-
-    @property
-    def network(self) -> TurnedNetwork:
-        network = self._network
-        assert isinstance(network, TurnedNetwork)
-        return network
 
     @property
     def is_current(self) -> bool:
@@ -226,8 +221,8 @@ def _replace_network(simulation: Simulation, patch: pytest.MonkeyPatch) -> None:
         made.simulation = simulation
         return made
 
-    patch.setattr(thread, "NetworkThread", type("SimulatedThread", (TurnedThread,), {"simulation": simulation}))
-    patch.setattr(thread, "SelectorNetwork", network)
+    simulated = type("SimulatedThread", (TurnedThread,), {"simulation": simulation})
+    patch.setattr(thread.network_threads, "new_thread", lambda settings: simulated(settings, None, network))
     for module in (thread, copy_ranges):
         patch.setattr(module, "process_rng", lambda: random.Random(simulation.rng.random()))
 
@@ -263,7 +258,7 @@ def _replace_waits(simulation: Simulation, patch: pytest.MonkeyPatch) -> None:
 
 def forget_threads(simulation: Simulation) -> None:
     """Remove its threads from those of this process."""
-    registry = thread._registry.threads
+    registry = thread.network_threads.threads
     for key, one in list(registry.items()):
         if isinstance(one, TurnedThread) and one.simulation is simulation:
             del registry[key]

@@ -62,7 +62,7 @@ def admin() -> Iterator[Admin]:
 
 def test_none_of_them_waits_for_a_busy_network_thread(admin: Admin) -> None:
     busy = _Busy()
-    admin._thread.submit(None, busy)
+    admin.network_thread.submit(None, busy)
     assert busy.begun.wait(60)
     began = time.monotonic()
     futures = [call(admin) for call in CALLS.values() for _ in range(250)]
@@ -87,7 +87,7 @@ def test_they_may_be_made_in_a_callback(name: str, admin: Admin) -> None:
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_in_the_future(name: str, admin: Admin) -> None:
     assert isinstance(WRONG[name](admin).exception(0), InvalidArgument)
-    assert not admin._thread.loop.events
+    assert not admin.network_thread.loop.events
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -102,9 +102,9 @@ def test_and_the_network_threads_death(admin: Admin) -> None:
     def run_once() -> None:
         raise RuntimeError("a bug in the loop")
 
-    admin._thread.loop.run_once = run_once  # type: ignore[method-assign]
-    admin._thread._network.wakeup()
+    admin.network_thread.loop.run_once = run_once  # type: ignore[method-assign]
+    admin.network_thread.network.wakeup()
     assert isinstance(waiting.exception(30), NetworkThreadDied)
-    eventually(lambda: admin._thread.dead, what="the thread's death")
+    eventually(lambda: admin.network_thread.dead, what="the thread's death")
     for call in CALLS.values():
         assert isinstance(call(admin).exception(0), NetworkThreadDied)

@@ -119,7 +119,7 @@ def sound(client: Consumer | Admin) -> None:
     """The thread still serves; the listener does not, so that time runs out."""
     with pytest.raises(KafkaTimeout):
         client.list_topics(timeout_ms=1)
-    assert not client._thread.dead
+    assert not client.network_thread.dead
 
 
 @pytest.mark.parametrize("name", OF_A_CONSUMER)
@@ -159,7 +159,7 @@ def test_a_producers_wrong_argument_is_reported_to_its_caller_alone(producer: An
     for call in wrong:
         with pytest.raises(InvalidArgument):
             call()
-    assert not producer._thread.dead
+    assert not producer.network_thread.dead
     producer.flush(0)
 
 
@@ -209,7 +209,7 @@ def test_a_generator_of_partitions_is_answered_in_full(consumer: Any, monkeypatc
         return {TP: OffsetAndMetadata(3)}
 
     with monkeypatch.context() as patch:
-        patch.setattr(consumer._thread, "call", call)
+        patch.setattr(consumer.network_thread, "call", call)
         found = consumer.committed(pair for pair in [("t", 0), ("t", 1)])
     assert asked == {TP, ("t", 1)}
     assert found == {TP: OffsetAndMetadata(3), ("t", 1): None}

@@ -29,7 +29,7 @@ CALLS: dict[str, Callable[[Admin], object]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_an_admin_ends_its_calls(name: str, silent: str, other: Admin) -> None:
     admin = Admin({"bootstrap.servers": silent})
-    assert admin._thread is other._thread
+    assert admin.network_thread is other.network_thread
     going_on = other.group_offsets_async("g", timeout_ms=LATE_MS)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(CALLS[name], admin)
@@ -52,13 +52,13 @@ def test_an_admin_ends_its_calls_that_nobody_waits_for(silent: str, other: Admin
     admin.close()
     assert [type(call.exception(20)) for call in calls] == [ClientClosed, ClientClosed]
     assert not going_on.done()
-    eventually(lambda: len(other._thread.loop._reaper) == 1, what="only the other's call is left")
+    eventually(lambda: len(other.network_thread.loop._reaper) == 1, what="only the other's call is left")
 
 
 def test_a_call_that_is_made_while_the_admin_closes_does_not_wait(silent: str, other: Admin) -> None:
     """The close comes between the call's check that the client is open and its hand-over."""
     admin = Admin({"bootstrap.servers": silent})
-    submit, thread = other._thread.submit, other._thread
+    submit, thread = other.network_thread.submit, other.network_thread
 
     def closing(core: Any, event: Any) -> None:
         thread.submit = submit  # type: ignore[method-assign]
@@ -83,10 +83,10 @@ def test_close_unblocks_both_waits_without_brokers(name: str, silent: str, other
     producer = Producer({"bootstrap.servers": silent, "max.block.ms": LATE_MS, **options})
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(PRODUCER_CALLS[name], producer)
-        eventually(lambda: len(producer._asked) or producer._core._transactions, what="the call")
+        eventually(lambda: len(producer._asked) or producer.core._transactions, what="the call")
         producer.close(0)
         assert isinstance(waiting.exception(20), ClientClosed)
-    assert not other._thread.dead
+    assert not other.network_thread.dead
 
 
 def test_metadata_waiters_end_as_soon_as_close_begins(silent: str, other: Admin) -> None:
@@ -103,7 +103,7 @@ def test_metadata_waiters_end_as_soon_as_close_begins(silent: str, other: Admin)
         finally:
             producer._unanswered.answered("sent before, and never answered for")
         closing.result(30)
-    assert not other._thread.dead
+    assert not other.network_thread.dead
 
 
 def test_a_consumer_in_use_is_not_closed_by_another_thread(silent: str, other: Admin) -> None:
@@ -116,4 +116,4 @@ def test_a_consumer_in_use_is_not_closed_by_another_thread(silent: str, other: A
             consumer.close(0)
         assert isinstance(waiting.exception(20), KafkaTimeout)
     consumer.close(0)
-    assert not other._thread.dead
+    assert not other.network_thread.dead

@@ -58,7 +58,7 @@ def test_both_of_its_steps_share_one_timeout(
 ) -> None:
     """The clock moves on while the positions are asked for, and the commit has what is left."""
     events: list[CompletableEvent[Any]] = []
-    call = consumer._thread.call
+    call = consumer.network_thread.call
 
     def late(core: object, event: CompletableEvent[Any], **options: Any) -> Any:
         events.append(event)
@@ -69,7 +69,7 @@ def test_both_of_its_steps_share_one_timeout(
     consumer.assign([READ])
     consumer.seek(READ, 2)
     with monkeypatch.context() as patch:
-        patch.setattr(consumer._thread, "call", late)
+        patch.setattr(consumer.network_thread, "call", late)
         consumer.commit_sync(timeout_ms=60_000)
     assert committed(cluster) == {READ: 2}
     assert [event.what for event in events] == ["positions", "committing offsets of group 'g'"]

@@ -35,7 +35,7 @@ def consumer() -> Iterator[Consumer]:
 
 
 def arrive(consumer: Consumer) -> None:
-    consumer._thread.submit(consumer._core, Arrival())
+    consumer.network_thread.submit(consumer.core, Arrival())
 
 
 def cut_short(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Future[list[Fetched]]:
@@ -47,7 +47,7 @@ def cut_short(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Future[lis
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(consumer._thread, "wait", interrupted)
+        patch.setattr(consumer.network_thread, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             consumer.poll(60_000)
     return waited[0]
@@ -103,13 +103,13 @@ def test_an_answer_is_not_kept_by_the_event_that_brought_it(
 ) -> None:
     """The loop may watch a poll until its deadline, which is perhaps an hour away; and its answer may be 50 MB."""
     events: list[Any] = []
-    call = consumer._thread.call
+    call = consumer.network_thread.call
 
     def noting(core: object, event: Any) -> Any:
         events.append(event)
         return call(core, event)
 
-    monkeypatch.setattr(consumer._thread, "call", noting)
+    monkeypatch.setattr(consumer.network_thread, "call", noting)
     arrive(consumer)
     assert offsets(consumer.poll(3_600_000)) == [1]
     (event,) = events

@@ -30,7 +30,7 @@ def interrupt(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(client._thread, "wait", interrupted)
+        patch.setattr(client.network_thread, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             call(client)
 
@@ -65,7 +65,7 @@ def test_an_interrupted_call_ends(name: str, silent: str, other: Admin, monkeypa
     if isinstance(client, Consumer):
         client.assign([TP])
     interrupt(client, call, monkeypatch)
-    eventually(lambda: nothing_goes_on(other._thread), what="its end")
+    eventually(lambda: nothing_goes_on(other.network_thread), what="its end")
     client.close(*[0] * (not isinstance(client, Admin)))
 
 
@@ -77,7 +77,7 @@ def test_an_interrupted_transactional_call_can_be_repeated_and_ends_with_its_pro
     repeated = producer.init_transactions_async()
     producer.close(0)
     assert repeated.exception(30) is not None
-    eventually(lambda: nothing_goes_on(other._thread), what="its end")
+    eventually(lambda: nothing_goes_on(other.network_thread), what="its end")
 
 
 def test_an_interrupted_commit_does_not_overwrite_a_later_one(

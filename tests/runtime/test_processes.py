@@ -106,8 +106,8 @@ def test_a_forked_child_gets_its_own_thread_and_jitter(silent: str) -> None:
             mine = {
                 "inherited": asked(consumer),
                 "own": asked(own),
-                "same thread": own._thread is consumer._thread,
-                "rng": own._thread.loop.rng.random(),
+                "same thread": own.network_thread is consumer.network_thread,
+                "rng": own.network_thread.loop.rng.random(),
             }
             own.close()
             consumer.close(timeout_ms=100)
@@ -117,8 +117,8 @@ def test_a_forked_child_gets_its_own_thread_and_jitter(silent: str) -> None:
         with os.fdopen(read) as pipe:
             found |= json.load(pipe)
         os.wait()
-        found |= {"after": asked(consumer), "alive": consumer._thread._thread.is_alive()}
-        found["parent's rng"] = consumer._thread.loop.rng.random()
+        found |= {"after": asked(consumer), "alive": consumer.network_thread.is_alive}
+        found["parent's rng"] = consumer.network_thread.loop.rng.random()
         consumer.close()
         print(json.dumps(found))
         """,
@@ -156,7 +156,7 @@ def test_a_forked_child_is_reported_before_it_waits_for_a_lock(silent: str) -> N
         place = plain._place(*tp)
         read, write = os.pipe()
         with contextlib.ExitStack() as locks:
-            for one in (place.lock, plain._memory._accounts.lock, named._phase_lock, plain._thread._gate):
+            for one in (place.lock, plain._memory._accounts.lock, named._phase_lock, plain.network_thread._gate):
                 locks.enter_context(one)
             child = os.fork()
             if child == 0:
@@ -198,7 +198,7 @@ consumer = Consumer({"bootstrap.servers": SERVERS})
 consumer.assign([TopicPartition("orders", 0)])
 cpu = time.process_time()
 assert consumer.poll(3_000) == []
-turns = consumer._thread._turns
+turns = consumer.network_thread._turns
 cpu = time.process_time() - cpu
 consumer.close(timeout_ms=0)
 print(json.dumps({"cpu": cpu, "turns": turns}))

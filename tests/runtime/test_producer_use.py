@@ -93,7 +93,7 @@ WAITS: dict[str, Callable[[Producer], object]] = {
 def test_nobody_waits_on_the_network_thread(name: str, silent: str) -> None:
     """It would wait for itself; and it has asked nothing, so that the call can be made elsewhere."""
     with Producer({"bootstrap.servers": silent, "transactional.id": "t", "default.api.timeout.ms": 100}) as producer:
-        error = _on(producer._thread, lambda: WAITS[name](producer))
+        error = _on(producer.network_thread, lambda: WAITS[name](producer))
         assert isinstance(error, WrongState)
         assert "cannot wait on the network thread" in str(error)
         assert "call init_transactions() first" in str(_raised(producer.begin_transaction, WrongState))
@@ -103,20 +103,20 @@ def test_nobody_waits_on_the_network_thread(name: str, silent: str) -> None:
 def test_nor_do_other_clients(silent: str) -> None:
     with Producer({"bootstrap.servers": silent}) as producer, Admin({"bootstrap.servers": silent}) as admin:
         consumer = Consumer({"bootstrap.servers": silent})
-        assert consumer._thread is admin._thread is producer._thread
+        assert consumer.network_thread is admin.network_thread is producer.network_thread
         for call in (admin.list_topics, consumer.list_topics, lambda: producer.send("unknown", 0)):
-            assert isinstance(_on(producer._thread, call), WrongState)
+            assert isinstance(_on(producer.network_thread, call), WrongState)
         assert not len(producer._asked)
         consumer.close()
 
 
 def test_what_need_not_wait_goes_on_there(producer: Producer) -> None:
     sent: list[Future[Any]] = []
-    assert _on(producer._thread, lambda: sent.append(producer.send(*TP, value=b"a"))) is None
-    assert _on(producer._thread, lambda: sent.append(producer.send(*TP, value=b"b"))) is None
+    assert _on(producer.network_thread, lambda: sent.append(producer.send(*TP, value=b"a"))) is None
+    assert _on(producer.network_thread, lambda: sent.append(producer.send(*TP, value=b"b"))) is None
     assert [future.done() for future in sent] == [False, False]
-    assert isinstance(_on(producer._thread, lambda: producer.send(*OTHER, value=b"no room")), WrongState)
-    no_time = _on(producer._thread, lambda: producer.send_batch(OTHER, _batch(), block=False))
+    assert isinstance(_on(producer.network_thread, lambda: producer.send(*OTHER, value=b"no room")), WrongState)
+    no_time = _on(producer.network_thread, lambda: producer.send_batch(OTHER, _batch(), block=False))
     assert isinstance(no_time, KafkaTimeout), "it would not have waited"
     assert not producer._memory.memory.waiting
 
@@ -127,10 +127,10 @@ def test_closing_there_does_not_wait(last: bool, silent: str) -> None:
     if last:
         other.close()
     sent = producer.send_batch(TP, _batch(), block=False)
-    assert _on(producer._thread, producer.close) is None
+    assert _on(producer.network_thread, producer.close) is None
     assert isinstance(sent.exception(30), ClientClosed)
     if last:
-        eventually(lambda: not producer._thread._thread.is_alive(), what="the thread's end")
+        eventually(lambda: not producer.network_thread.is_alive, what="the thread's end")
     else:
         assert isinstance(_raised(lambda: other.list_topics(timeout_ms=50), KafkaTimeout), KafkaTimeout)
         other.close()
@@ -144,7 +144,7 @@ def test_a_callback_that_exits_leaves_nobody_waiting(silent: str) -> None:
         future.add_done_callback(lambda _: sys.exit("a callback's"))
     with ThreadPoolExecutor(1) as another:
         waiting = another.submit(admin.list_topics)
-        eventually(lambda: len(admin._thread.loop._reaper), what="a call under way")
+        eventually(lambda: len(admin.network_thread.loop._reaper), what="a call under way")
         producer.close(0)
         assert isinstance(waiting.exception(5), NetworkThreadDied)
     assert all(isinstance(future.exception(5), (ClientClosed, NetworkThreadDied)) for future in sent)
@@ -168,7 +168,7 @@ def test_a_hand_over_that_is_cut_short(
     where: str, error: type[BaseException], producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the network thread has the batch nothing is left of it; after that it is delivered like any other."""
-    submit = producer._thread.submit
+    submit = producer.network_thread.submit
     shared: list[Future[Any] | None] = []
 
     def cut_short(core: Any, event: Event) -> None:
@@ -178,12 +178,12 @@ def test_a_hand_over_that_is_cut_short(
         if where == "after":
             # Until the network thread has it.
             submit(core, event)
-            eventually(lambda: producer._core.batches.busy, what="the batch in its queue")
+            eventually(lambda: producer.core.batches.busy, what="the batch in its queue")
         raise error
 
     for send in (lambda: producer.send(*TP, value=b""), lambda: producer.send_batch(TP, _batch())):
         with monkeypatch.context() as patch:
-            patch.setattr(producer._thread, "submit", cut_short)
+            patch.setattr(producer.network_thread, "submit", cut_short)
             _raised(send, error)
         if where == "after":
             break
@@ -217,7 +217,7 @@ def test_an_answer_that_comes_at_once_leaves_no_batch_behind(
 ) -> None:
     """Before the sender's thread has come back from handing it over."""
     with monkeypatch.context() as patch:
-        patch.setattr(producer._thread, "submit", lambda _, event: event.fail(KafkaError("at once")))
+        patch.setattr(producer.network_thread, "submit", lambda _, event: event.fail(KafkaError("at once")))
         sent = producer.send(*TP, value=b"")
     assert str(sent.exception(0)) == "at once"
     assert producer._place(*TP).open is None
@@ -231,7 +231,7 @@ def test_a_batch_that_was_settled_while_it_was_filled_is_no_error(producer: Prod
     assert batch is not None
     batch.complete_all(KafkaError("it expired"))
     with pytest.raises(WrongState, match="network thread"):
-        raise _on(producer._thread, lambda: producer.send(*TP, value=b"b")) or AssertionError("there was room")
+        raise _on(producer.network_thread, lambda: producer.send(*TP, value=b"b")) or AssertionError("there was room")
 
 
 # --- texts
@@ -306,7 +306,7 @@ def test_what_waits_in_a_dying_thread_is_given_back(silent: str) -> None:
     memory = BufferMemory(10_000)
     producer = Producer({"bootstrap.servers": silent}, memory=memory)
     sent = [producer.send_batch(TP, _batch(), block=False)]
-    eventually(lambda: producer._core.batches.busy, what="the batch in its queue")
+    eventually(lambda: producer.core.batches.busy, what="the batch in its queue")
     stopped, go_on = threading.Event(), threading.Event()
 
     def die() -> None:
@@ -314,7 +314,7 @@ def test_what_waits_in_a_dying_thread_is_given_back(silent: str) -> None:
         go_on.wait(60)
         raise SystemExit
 
-    producer._thread.submit(None, _Run(die))
+    producer.network_thread.submit(None, _Run(die))
     assert stopped.wait(60)
     sent.append(producer.send_batch(OTHER, _batch(), block=False))
     go_on.set()
@@ -336,7 +336,7 @@ def test_a_memory_that_is_none(silent: str) -> None:
 def test_closing_without_waiting(silent: str) -> None:
     """Not even for a thread that is busy; what it was to do is dropped, and the last one ends the thread."""
     producers = [Producer({"bootstrap.servers": silent, "transactional.id": f"t-{number}"}) for number in range(50)]
-    thread = producers[0]._thread
+    thread = producers[0].network_thread
     initialized = [producer.init_transactions_async() for producer in producers]
     busy = threading.Event()
     thread.submit(None, _Run(lambda: busy.wait(60)))
@@ -348,15 +348,15 @@ def test_closing_without_waiting(silent: str) -> None:
     busy.set()
     assert [future.result(30) for future in left] == [None] * 50
     assert [type(future.exception(0)) for future in initialized] == [ClientClosed] * 50
-    eventually(lambda: not thread._thread.is_alive(), what="the thread's end")
+    eventually(lambda: not thread.is_alive, what="the thread's end")
 
 
 def test_closing_without_waiting_after_the_threads_death(silent: str) -> None:
     producer = Producer({"bootstrap.servers": silent})
-    producer._thread.submit(None, _Run(lambda: sys.exit("a callback's")))
-    eventually(lambda: producer._thread.dead, what="the thread's death")
+    producer.network_thread.submit(None, _Run(lambda: sys.exit("a callback's")))
+    eventually(lambda: producer.network_thread.dead, what="the thread's death")
     assert producer.close_async().result(0) is None
-    assert producer._thread.users == 0
+    assert producer.network_thread.users == 0
 
 
 def test_adoption_and_release_answer_the_callers_before_them_and_free_their_memory(

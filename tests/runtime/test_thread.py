@@ -49,8 +49,8 @@ def break_loop(consumer: Consumer) -> None:
     def run_once() -> None:
         raise Bug("a bug in the loop")
 
-    consumer._thread.loop.run_once = run_once  # type: ignore[method-assign]
-    consumer._thread._network.wakeup()
+    consumer.network_thread.loop.run_once = run_once  # type: ignore[method-assign]
+    consumer.network_thread.network.wakeup()
 
 
 CALLS: dict[str, Callable[[Consumer], object]] = {
@@ -92,7 +92,7 @@ def test_callers_in_other_threads_hear_of_it_too(silent: str) -> None:
     consumer = Consumer({"bootstrap.servers": silent})
     with ThreadPoolExecutor(5) as others:
         waiting = [others.submit(client.list_topics) for client in clients]
-        eventually(lambda: len(consumer._thread.loop._reaper) == 5, what="five calls are under way")
+        eventually(lambda: len(consumer.network_thread.loop._reaper) == 5, what="five calls are under way")
         break_loop(consumer)
         assert all(isinstance(one.exception(AT_ONCE_S), NetworkThreadDied) for one in waiting)
     for client in clients:
@@ -102,7 +102,7 @@ def test_callers_in_other_threads_hear_of_it_too(silent: str) -> None:
 
 def test_close_returns_after_the_death(consumer: Consumer) -> None:
     break_loop(consumer)
-    eventually(lambda: consumer._thread.dead, what="the thread's death")
+    eventually(lambda: consumer.network_thread.dead, what="the thread's death")
     began = time.monotonic()
     consumer.close()
     consumer.close()
@@ -118,19 +118,19 @@ def test_a_death_in_the_middle_of_close_ends_it(consumer: Consumer) -> None:
         entered.set()
         raise Bug("in close")
 
-    consumer._core.leave = leave  # type: ignore[assignment, method-assign]
+    consumer.core.leave = leave  # type: ignore[assignment, method-assign]
     began = time.monotonic()
     consumer.close()
     assert entered.is_set()
-    assert consumer._thread.dead
+    assert consumer.network_thread.dead
     assert time.monotonic() - began < AT_ONCE_S
 
 
 def test_a_new_client_gets_a_new_thread_after_a_death(consumer: Consumer, silent: str) -> None:
     break_loop(consumer)
-    eventually(lambda: consumer._thread.dead, what="the thread's death")
+    eventually(lambda: consumer.network_thread.dead, what="the thread's death")
     with Consumer({"bootstrap.servers": silent}) as second:
-        assert second._thread is not consumer._thread
+        assert second.network_thread is not consumer.network_thread
         with pytest.raises(KafkaTimeout):
             second.list_topics(timeout_ms=50)
 
@@ -157,9 +157,9 @@ def test_a_stuck_thread_is_reported_with_its_place(
     def run_once() -> None:
         going_on.wait(120)
 
-    original = consumer._thread.loop.run_once
-    consumer._thread.loop.run_once = run_once  # type: ignore[method-assign]
-    consumer._thread._network.wakeup()
+    original = consumer.network_thread.loop.run_once
+    consumer.network_thread.loop.run_once = run_once  # type: ignore[method-assign]
+    consumer.network_thread.network.wakeup()
     try:
         began = time.monotonic()
         with pytest.raises(NetworkThreadDied, match="stuck") as caught:
@@ -173,9 +173,9 @@ def test_a_stuck_thread_is_reported_with_its_place(
             consumer.close(timeout_ms=100)
         assert took.running_ms < 1_000
     finally:
-        consumer._thread.loop.run_once = original  # type: ignore[method-assign]
+        consumer.network_thread.loop.run_once = original  # type: ignore[method-assign]
         going_on.set()
-    eventually(lambda: consumer._thread.dead, what="its end, once it turns again")
+    eventually(lambda: consumer.network_thread.dead, what="its end, once it turns again")
 
 
 def test_a_slow_broker_is_no_stuck_thread(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,18 +206,18 @@ def test_clients_of_one_cluster_share_a_thread_that_ends_with_the_last(silent: s
     second = Consumer({"bootstrap.servers": silent, "group.id": "others"})
     admin = Admin({"bootstrap.servers": silent})
     other = Consumer({"bootstrap.servers": silent, "client.id": "another"})
-    shared = first._thread
-    assert second._thread is shared
-    assert admin._thread is shared
-    assert other._thread is not shared
+    shared = first.network_thread
+    assert second.network_thread is shared
+    assert admin.network_thread is shared
+    assert other.network_thread is not shared
     first.close()
     admin.close()
     assert second.poll(0) == []
     second.close()
-    assert not shared._thread.is_alive()
+    assert not shared.is_alive
     assert other.poll(0) == []
     other.close()
-    assert not other._thread._thread.is_alive()
+    assert not other.network_thread.is_alive
 
 
 def test_threads_leave_nothing_behind(silent: str) -> None:
@@ -249,7 +249,7 @@ def test_after_close_a_call_says_closed_not_died(silent: str) -> None:
     admin.close()
     with pytest.raises(ClientClosed):
         admin.list_topics()
-    assert admin._thread.dead
+    assert admin.network_thread.dead
 
 
 def test_closing_takes_the_time_it_was_given_where_nobody_answers(

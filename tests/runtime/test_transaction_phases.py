@@ -25,10 +25,10 @@ class Asked:
     def __init__(self, servers: str, patch: pytest.MonkeyPatch) -> None:
         self.producer = Producer({"bootstrap.servers": servers, "transactional.id": "t"})
         self._patch = patch
-        self._submit = self.producer._thread.submit
+        self._submit = self.producer.network_thread.submit
         self._open: list[CompletableEvent[Any]] = []
         self.added: list[Collection[TopicPartition]] = []
-        patch.setattr(self.producer._thread, "submit", self._keep)
+        patch.setattr(self.producer.network_thread, "submit", self._keep)
 
     def _keep(self, core: Any, event: Any) -> None:
         if isinstance(event, AddPartitionsEvent):
@@ -199,14 +199,14 @@ def test_close_does_not_wait_for_an_outcome_that_cannot_come(ending: str, asked:
     """The call was never handed over: its thread had died."""
     asked.begin()
     asked._patch.undo()
-    thread = asked.producer._thread
+    thread = asked.producer.network_thread
     calls: list[Callable[[], object]] = [getattr(asked.producer, ending), asked.producer.close]
 
     def run_once() -> None:
         raise RuntimeError("a bug in the loop")
 
     thread.loop.run_once = run_once  # type: ignore[method-assign]
-    thread._network.wakeup()
+    thread.network.wakeup()
     eventually(lambda: thread.dead, what="the thread's death")
     asked.producer._ended_by = None  # as where it dies between two calls
     before = asked.producer._phase

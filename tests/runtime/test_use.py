@@ -67,8 +67,8 @@ def test_a_producer_closes_after_the_death_of_its_thread(silent: str) -> None:
     def run_once() -> None:
         raise RuntimeError("a bug in the loop")
 
-    producer._thread.loop.run_once = run_once  # type: ignore[method-assign]
-    producer._thread._network.wakeup()
+    producer.network_thread.loop.run_once = run_once  # type: ignore[method-assign]
+    producer.network_thread.network.wakeup()
     assert isinstance(sent.exception(30), NetworkThreadDied)
     began = time.monotonic()
     producer.close()
@@ -85,17 +85,17 @@ def test_a_producer_does_not_wait_long_for_a_stuck_thread(silent: str) -> None:
     def run_once() -> None:
         going_on.wait(120)
 
-    original = producer._thread.loop.run_once
-    producer._thread.loop.run_once = run_once  # type: ignore[method-assign]
-    producer._thread._network.wakeup()
+    original = producer.network_thread.loop.run_once
+    producer.network_thread.loop.run_once = run_once  # type: ignore[method-assign]
+    producer.network_thread.network.wakeup()
     try:
         began = time.monotonic()
         producer.close(timeout_ms=100)
         assert time.monotonic() - began < 40
     finally:
-        producer._thread.loop.run_once = original  # type: ignore[method-assign]
+        producer.network_thread.loop.run_once = original  # type: ignore[method-assign]
         going_on.set()
-    eventually(lambda: producer._thread.dead, what="its end, once it turns again")
+    eventually(lambda: producer.network_thread.dead, what="its end, once it turns again")
 
 
 @pytest.mark.parametrize(

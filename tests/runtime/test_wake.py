@@ -34,7 +34,7 @@ def consumer() -> Iterator[Consumer]:
 def test_a_waiting_poll_is_woken_from_another_thread(consumer: Consumer) -> None:
     with ThreadPoolExecutor(1) as other:
         waiting = other.submit(consumer.poll, 200_000)
-        eventually(lambda: consumer._core._poll_event is not None, what="the poll has begun")
+        eventually(lambda: consumer.core._poll_event is not None, what="the poll has begun")
         began = time.monotonic()
         consumer.wake()
         assert waiting.result(30) == []
@@ -53,7 +53,7 @@ def test_a_future_of_another_cluster_may_wake_it(consumer: Consumer) -> None:
             acknowledged.set_result(None)
 
     with Consumer({"bootstrap.servers": listener.address}) as other:
-        other._thread.submit(None, Acknowledge())
+        other.network_thread.submit(None, Acknowledge())
         began = time.monotonic()
         assert consumer.poll(200_000) == []
         assert time.monotonic() - began < 60
@@ -62,7 +62,7 @@ def test_a_future_of_another_cluster_may_wake_it(consumer: Consumer) -> None:
 
 def test_many_wakes_before_the_loop_turns_are_one(consumer: Consumer) -> None:
     turning, submitted, go_on = threading.Event(), 0, threading.Event()
-    submit = consumer._thread.submit
+    submit = consumer.network_thread.submit
 
     class Block(Event):
         def apply(self, core: object, now: int) -> None:
@@ -77,13 +77,13 @@ def test_many_wakes_before_the_loop_turns_are_one(consumer: Consumer) -> None:
 
     submit(None, Block())
     assert turning.wait(60)
-    consumer._thread.submit = counted  # type: ignore[method-assign]
+    consumer.network_thread.submit = counted  # type: ignore[method-assign]
     try:
         for _ in range(1_000):
             consumer.wake()
     finally:
         go_on.set()
-        del consumer._thread.submit
+        del consumer.network_thread.submit
     assert submitted == 1
     assert consumer.poll(200_000) == []
     began = time.monotonic()
@@ -121,9 +121,9 @@ def test_a_closed_or_dead_consumer_is_woken_in_vain(consumer: Consumer) -> None:
     def run_once() -> None:
         raise RuntimeError("a bug in the loop")
 
-    consumer._thread.loop.run_once = run_once  # type: ignore[method-assign]
-    consumer._thread._network.wakeup()
-    eventually(lambda: consumer._thread.dead, what="its end")
+    consumer.network_thread.loop.run_once = run_once  # type: ignore[method-assign]
+    consumer.network_thread.network.wakeup()
+    eventually(lambda: consumer.network_thread.dead, what="its end")
     for _ in range(2):
         consumer.wake()
     with pytest.raises(NetworkThreadDied):
@@ -135,7 +135,7 @@ def test_a_wake_cut_short_does_not_stop_those_to_come(consumer: Consumer, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(consumer._thread, "submit", interrupted)
+        patch.setattr(consumer.network_thread, "submit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             consumer.wake()
     consumer.wake()
@@ -157,7 +157,7 @@ def test_other_calls_are_woken_too(name: str, consumer: Consumer) -> None:
     """Those that Java's consumer documents to raise WakeupException."""
     with ThreadPoolExecutor(1) as other:
         waiting = other.submit(WAKEABLE[name], consumer)
-        eventually(lambda: consumer._core._wakeable is not None, what="the call has begun")
+        eventually(lambda: consumer.core._wakeable is not None, what="the call has begun")
         consumer.wake()
         error = waiting.exception(30)
     assert isinstance(error, Woken)
@@ -172,7 +172,7 @@ def test_a_wake_before_the_call_ends_it(name: str, consumer: Consumer) -> None:
     consumer.wake()
     with pytest.raises(Woken):
         WAKEABLE[name](consumer)
-    assert consumer._core._wakeable is None
+    assert consumer.core._wakeable is None
 
 
 def test_a_call_that_is_done_takes_no_wake(consumer: Consumer) -> None:
@@ -201,7 +201,7 @@ def test_a_call_that_is_refused_takes_no_wake(name: str, consumer: Consumer) -> 
             del core, now
             called.set_result(None)
 
-    consumer._thread.submit(None, Complete())
+    consumer.network_thread.submit(None, Complete())
     eventually(lambda: errors, what="its refusal")
     consumer.wake()
     assert consumer.poll(200_000) == []
@@ -212,7 +212,7 @@ def test_a_call_that_ends_before_it_is_queued_takes_no_wake(
     name: str, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C comes when the loop already lets a wake end it."""
-    submit = consumer._thread.submit
+    submit = consumer.network_thread.submit
 
     def interrupted(core: object, event: Event) -> None:
         submit(core, event)
@@ -220,7 +220,7 @@ def test_a_call_that_ends_before_it_is_queued_takes_no_wake(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(consumer._thread, "submit", interrupted)
+        patch.setattr(consumer.network_thread, "submit", interrupted)
         with pytest.raises(KeyboardInterrupt):
             WAKEABLE[name](consumer)
     consumer.wake()
@@ -244,7 +244,7 @@ def test_a_signal_handler_may_wake_the_thread_that_it_interrupts(consumer: Consu
     alarm = signal.signal(signal.SIGALRM, stuck)
     signal.alarm(20)
     try:
-        with consumer._thread._gate:
+        with consumer.network_thread._gate:
             signal.raise_signal(signal.SIGUSR1)
         assert consumer.poll(200_000) == []
     finally:

@@ -341,6 +341,6 @@ def test_idle_connections_are_closed_and_opened_again(secured: Secured, monkeypa
     with Admin(options) as admin:
         for _ in range(2):
             assert admin.describe_cluster().brokers
-            eventually(lambda: not admin._thread._network._connections, what="all idle connections are closed")
+            eventually(lambda: not admin.network_thread.network._connections, what="all idle connections are closed")
     assert watch.broken == []
     assert len(watch.authentications) >= 2

@@ -160,7 +160,7 @@ def test_a_consumer_is_reported_too(secured: Secured) -> None:
     with Consumer(secured.options("SASLTLS") | secured.password("PLAIN", WRONG) | LONG) as consumer:
         with pytest.raises(AuthenticationFailed, match="PLAIN authentication of user 'mirror' failed") as caught:
             consumer.list_topics()
-        assert WRONG not in str(caught.value) + repr(consumer) + repr(consumer._thread.settings)
+        assert WRONG not in str(caught.value) + repr(consumer) + repr(consumer.network_thread.settings)
 
 
 def test_a_refused_client_secret(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
