@@ -41,6 +41,11 @@ class InFlightBatch:
     """Later batches were acknowledged first, so this one no longer counts against the window."""
 
 
+# Invariant: A catch-up expires no healthy batch: only as much is handed to the producer as is acknowledged in time, and
+#   a batch that others overtook does not fill the window.
+# Test: tests/copying/test_isolation.py::test_throttling_target_expires_nothing
+# Test: tests/relay/test_flow_control_simulated.py::test_throttled_target_with_a_huge_backlog_expires_nothing
+# Test: tests/relay/test_flow_control.py::test_overtaken_batch_does_not_count_and_its_acknowledgement_changes_nothing
 class SendWindow:
     """Limit on the bytes that a target's producers have in flight; it adapts to the delay of acknowledgements.
 
@@ -196,6 +201,8 @@ class RateLimiter:
         return max(0, self._free_at // self._rate - now) if self._rate else 0
 
 
+# Invariant: Nothing is fetched for a partition for which nothing can be sent: it costs its neighbours no throughput.
+# Test: tests/copying/test_isolation.py::test_one_sick_partition_costs_the_others_nothing
 class SourceBudget:
     """Limit on the bytes that all partitions together have taken from the source and still need.
 
