@@ -65,7 +65,7 @@ class Transactions:
         self.identity: ProducerId | None = None
         self.settled: ProducerId | None = None
         """The identity after the last transaction, or the initialization. It is the one of that transaction's markers,
-        as far as there are any: a renewed epoch (T5) has none."""
+        as far as there are any: an epoch that was renewed after a transaction in doubt has none."""
         self._settings = settings
         self._network = loop.network
         self._metadata = loop.metadata
