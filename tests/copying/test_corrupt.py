@@ -17,7 +17,7 @@ import pytest
 from crc32c import crc32c
 
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.partition.states import MAX_REFETCHES
+from mirror.relay.partition.limits import MAX_REFETCHES
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
 from mirror.wire.records import HEADER_BYTES

@@ -18,7 +18,7 @@ from mirror.relay.model.timeline import CopyPhase
 from mirror.relay.partition import expiries
 from mirror.relay.partition.parts.gap_check import SourceGapCheck
 from mirror.relay.partition.search import position_search
-from mirror.relay.partition.states import ENDED
+from mirror.relay.partition.waiting import ENDED
 from mirror.relay.progress import target_log
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import Gap, GapKind, other_source_text

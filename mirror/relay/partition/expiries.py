@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, NamedTuple
 
 from mirror.cluster.types import TopicPartition
 from mirror.errors import (
@@ -22,17 +22,17 @@ from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import other_source_text
 
 
-class DeliveryFailed(Exception):
+class DeliveryFailure(NamedTuple):
     """The target did not take a batch, or a commit (then ``output`` is None)."""
 
-    def __init__(self, error: BaseException, output: OutputBatch | None) -> None:
-        super().__init__(str(error))
-        self.error: Final = error
-        self.output: Final = output
+    error: BaseException
+    output: OutputBatch | None
 
 
-class TargetShrank(Exception):
-    """The target acknowledged a batch below the log end known before: the log was recreated, or lost records."""
+class TargetShrank(NamedTuple):
+    """The target's log is shorter than it was: it was recreated, or lost records."""
+
+    reason: str
 
 
 def expiry_error(

@@ -1,58 +1,12 @@
-"""The states of a partition's copy, the call that it waits for, and the limits of its retries."""
+"""The states of a partition's copy, and what follows in each from what happens: the only place that says so. Pure."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.timeline import CopyPhase
-
-ABORT_TIMEOUT_MS: Final = 5_000
-"""How long to wait for an abort. After that, the next fence or transaction.timeout.ms ends the transaction."""
-FAILURE_BACKOFF_MS: Final = 15_000
-"""How long a followed partition that has failed waits before its next attempt: the source may be back by then.
-
-One that was fenced waits as long: by then the control record says whether another run has taken over.
-"""
-FAILURE_BACKOFF_MAX_MS: Final = 60_000
-"""How long it waits after failures in a row, with no commit in between: 10,000 partitions that wait for a person begin
-170 attempts a second instead of 670."""
-MAX_ABORTS_IN_A_ROW: Final = 3
-"""How often in a row a transaction that the brokers could not end is retried in a new one."""
-MAX_UNEXPLAINED_GAPS: Final = 3
-"""How often in a row the source may report a gap in which, by its own log bounds, nothing is missing."""
-MAX_REFETCHES: Final = 2
-"""How often a damaged batch is fetched again."""
-
-ENDED: Final = "the task ended before it was complete"
-_AWAITED: Final = {
-    CopyPhase.FENCING: "the target's transaction coordinator",
-    CopyPhase.RESOLVING_PROGRESS: "the leader of the target partition",
-    CopyPhase.FETCHING: "the source",
-    CopyPhase.MEMORY: "room in buffer.memory",
-    CopyPhase.PRODUCING: "the target's acknowledgements",
-    CopyPhase.COMMITTING: "the end of its transaction",
-    CopyPhase.CHECKING_SOURCE: "the source, to learn why it does not have what comes next",
-}
-"""What a copy waits for in a phase; the other phases wait for the copy itself."""
-_TARGET_PHASES: Final = frozenset(
-    {CopyPhase.FENCING, CopyPhase.RESOLVING_PROGRESS, CopyPhase.MEMORY, CopyPhase.PRODUCING, CopyPhase.COMMITTING}
-)
-"""The phases in which a copy waits for the target."""
-
-
-def awaited_text(phase: CopyPhase, no_leader_reason: str) -> str:
-    """Return what a copy waits for in ``phase``, or ``''``; a target without leader is named as the reason."""
-    reason = no_leader_reason if phase in _TARGET_PHASES else ""
-    return f"it waited for {_AWAITED[phase]}{reason}" if phase in _AWAITED else ""
-
-
-def unfinished(reason: str) -> str:
-    """Return the error of a copy that was not complete at the end of its task; ``reason`` may be empty."""
-    return f"{ENDED}: {reason}" if reason else ENDED
 
 
 class CopyState(enum.Enum):
@@ -74,6 +28,148 @@ class CopyState(enum.Enum):
     DONE = "done"
 
 
+class CopyEvent(enum.Enum):
+    """What happens to a copy: what its stages observe, and that it is to stop."""
+
+    __hash__ = object.__hash__
+
+    PROGRESS_READ = "the progress was read, and the target's log has to be compared with it"
+    START_FOUND = "it is known where the attempt begins"
+    START_NOT_IN_SOURCE = "it is known where the attempt begins, and the source may not have that"
+    POSITION_FOUND = "earlier attempts have appended more than the progress says"
+    BATCH_DAMAGED = "the source has returned a damaged batch, which may be fetched again"
+    SOURCE_SILENT = "the source does not return what comes next"
+    SOURCE_CHECKED = "it is known where the source goes on"
+    ATTEMPT_ENDED = "the attempt is complete, cannot continue, or is to continue the other way"
+    COMMITTED = "the last commit of the attempt has ended, or was not answered in time"
+    CONTINUES = "the writer is closed, and the next attempt continues the other way"
+    RETRIES = "the next attempt may begin"
+    BACKS_OFF = "the next attempt has to wait"
+    UNCONFIRMED = "the next attempt may not begin before it is known that no other run has taken over"
+    FINISHED = "no other attempt follows"
+    FAILED = "an error that concerns this copy only"
+    STOP = "the copy is to end in order"
+    STOP_NOW = "the copy is to end now"
+
+
+class CopyAction(enum.Enum):
+    """What a copy does when it enters a state; it is done before the next event is observed."""
+
+    __hash__ = object.__hash__
+
+    BEGIN_ATTEMPT = "count a retry, open a writer, and read the progress"
+    OPEN = "open a writer, and read the progress: the same attempt continues the other way"
+    RESOLVE = "compare the target's log with the progress"
+    READ = "read the source from where the attempt is now"
+    CHECK_SOURCE = "look up the source's id and bounds"
+    END_ATTEMPT = "record how the attempt has ended, and begin its last commit"
+    FAIL_ATTEMPT = "end the attempt with the outcome of its error"
+    STOP_ATTEMPT = "end the attempt with the outcome of a copy that is to end"
+    CLOSE = "close the writer"
+    WAIT = "wait for the time of the backoff"
+    FINISH = "make the result final"
+    FAIL = "make the result final, with the error of its end"
+    GO_ON = "nothing: the state ends by itself"
+
+
+class Transition(NamedTuple):
+    """What follows from an event."""
+
+    state: CopyState
+    action: CopyAction
+
+
+class UnknownEvent(RuntimeError):
+    """An event that cannot happen in the state of the copy: a fault of the copy itself."""
+
+
+_FAILS: Final = Transition(CopyState.ABORTING, CopyAction.FAIL_ATTEMPT)
+_STOPS: Final = Transition(CopyState.ABORTING, CopyAction.STOP_ATTEMPT)
+_READS: Final = Transition(CopyState.COPYING, CopyAction.READ)
+_CHECKS: Final = Transition(CopyState.CHECKING_SOURCE, CopyAction.CHECK_SOURCE)
+_BEGINS: Final = Transition(CopyState.OPENING, CopyAction.BEGIN_ATTEMPT)
+_WAITS: Final = Transition(CopyState.BACKING_OFF, CopyAction.WAIT)
+_FINISHES: Final = Transition(CopyState.DONE, CopyAction.FINISH)
+_GIVES_UP: Final = Transition(CopyState.DONE, CopyAction.FAIL)
+"""Its writer is closed, or cannot be: the fence of the next copy ends what it has left."""
+
+
+def _stays(state: CopyState) -> Transition:
+    return Transition(state, CopyAction.GO_ON)
+
+
+TRANSITIONS: Final[Mapping[CopyState, Mapping[CopyEvent, Transition]]] = {
+    CopyState.OPENING: {
+        CopyEvent.PROGRESS_READ: Transition(CopyState.RESOLVING_PROGRESS, CopyAction.RESOLVE),
+        CopyEvent.START_FOUND: _READS,
+        CopyEvent.START_NOT_IN_SOURCE: _CHECKS,
+        CopyEvent.FAILED: _FAILS,
+        # Only when it has opened, it knows whether anything was to be copied.
+        CopyEvent.STOP: _stays(CopyState.OPENING),
+        CopyEvent.STOP_NOW: _STOPS,
+    },
+    CopyState.RESOLVING_PROGRESS: {
+        CopyEvent.START_FOUND: _READS,
+        CopyEvent.START_NOT_IN_SOURCE: _CHECKS,
+        CopyEvent.FAILED: _FAILS,
+        CopyEvent.STOP: _stays(CopyState.RESOLVING_PROGRESS),
+        CopyEvent.STOP_NOW: _STOPS,
+    },
+    CopyState.COPYING: {
+        CopyEvent.POSITION_FOUND: _READS,
+        CopyEvent.BATCH_DAMAGED: _READS,
+        CopyEvent.SOURCE_SILENT: _CHECKS,
+        CopyEvent.ATTEMPT_ENDED: Transition(CopyState.ABORTING, CopyAction.END_ATTEMPT),
+        CopyEvent.FAILED: _FAILS,
+        # It commits what is acknowledged, and then its attempt ends.
+        CopyEvent.STOP: _stays(CopyState.COPYING),
+        CopyEvent.STOP_NOW: _STOPS,
+    },
+    CopyState.CHECKING_SOURCE: {
+        CopyEvent.SOURCE_CHECKED: _READS,
+        CopyEvent.FAILED: _FAILS,
+        # All that was sent is committed.
+        CopyEvent.STOP: _STOPS,
+        CopyEvent.STOP_NOW: _STOPS,
+    },
+    CopyState.ABORTING: {
+        CopyEvent.COMMITTED: Transition(CopyState.ABORTING, CopyAction.CLOSE),
+        CopyEvent.CONTINUES: Transition(CopyState.OPENING, CopyAction.OPEN),
+        CopyEvent.RETRIES: _BEGINS,
+        CopyEvent.BACKS_OFF: _WAITS,
+        CopyEvent.FINISHED: _FINISHES,
+        CopyEvent.FAILED: _GIVES_UP,
+        # It ends by itself, soon, and what ended the attempt remains the outcome.
+        CopyEvent.STOP: _stays(CopyState.ABORTING),
+        CopyEvent.STOP_NOW: _stays(CopyState.ABORTING),
+    },
+    CopyState.BACKING_OFF: {
+        CopyEvent.RETRIES: _BEGINS,
+        CopyEvent.UNCONFIRMED: _WAITS,
+        CopyEvent.FINISHED: _FINISHES,
+        CopyEvent.FAILED: _GIVES_UP,
+        CopyEvent.STOP: _stays(CopyState.BACKING_OFF),
+        CopyEvent.STOP_NOW: _stays(CopyState.BACKING_OFF),
+    },
+    CopyState.DONE: {
+        CopyEvent.STOP: _stays(CopyState.DONE),
+        CopyEvent.STOP_NOW: _stays(CopyState.DONE),
+    },
+}
+"""All that may happen in each state, and what follows; a copy begins with :data:`FIRST`."""
+
+FIRST: Final = _BEGINS
+
+
+def following(state: CopyState, event: CopyEvent) -> Transition:
+    """Return what follows from ``event`` in ``state``. Raises UnknownEvent if it cannot happen there."""
+    transition = TRANSITIONS[state].get(event)
+    if transition is None:
+        msg = f"a copy cannot take this while it is {state.value}: {event.value}"
+        raise UnknownEvent(msg)
+    return transition
+
+
 PHASE_OF_STATE: Final = {
     CopyState.OPENING: CopyPhase.FENCING,
     CopyState.RESOLVING_PROGRESS: CopyPhase.RESOLVING_PROGRESS,
@@ -82,32 +178,3 @@ PHASE_OF_STATE: Final = {
     CopyState.BACKING_OFF: CopyPhase.BACKING_OFF,
 }
 """The phase that the timeline records; while COPYING, the attempt determines it."""
-
-
-class PendingCall:
-    """The only call whose result a copy waits for; a newer call replaces an older one, whose result is ignored."""
-
-    def __init__(self, step_when_done: Callable[[Future[Any]], None]) -> None:
-        self._step_when_done: Final = step_when_done
-        self._future: Future[Any] | None = None
-
-    def begin(self, future: Future[Any]) -> None:
-        """Wait for ``future``, and have the copy stepped when it is done."""
-        self._future = future
-        self._step_when_done(future)
-
-    def pop_done(self) -> Future[Any] | None:
-        """Return the future once, when it is done; None before and afterwards."""
-        future = self._future
-        if future is None or not future.done():
-            return None
-        self._future = None
-        return future
-
-
-def result_of(future: Future[Any]) -> Any:
-    """Return the result of ``future``. Raises MirrorError for any error: it ends this copy, and no other."""
-    error = future.exception()
-    if error is not None:
-        raise as_mirror_error(error)
-    return future.result()

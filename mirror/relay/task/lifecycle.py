@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from typing import Final
 
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
+from mirror.relay.partition.limits import FAILURE_BACKOFF_MS
 from mirror.relay.partition.machine.partition_copy import PartitionCopy
-from mirror.relay.partition.states import FAILURE_BACKOFF_MS
 from mirror.relay.progress.control import Command, ControlWatch, RunControl
 from mirror.timing import FOREVER_MS
 

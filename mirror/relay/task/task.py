@@ -15,7 +15,7 @@ from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.partition.machine.partition_copy import PartitionCopy
-from mirror.relay.partition.states import unfinished
+from mirror.relay.partition.waiting import unfinished
 from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.control import Command, RunControl

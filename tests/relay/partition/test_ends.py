@@ -9,7 +9,8 @@ import pytest
 from mirror.errors import BrokerError, DeliveryTimeout
 from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.model.ranges import OPEN_END, Outcome
-from mirror.relay.partition.states import ENDED, CopyState
+from mirror.relay.partition.states import CopyState
+from mirror.relay.partition.waiting import ENDED
 from mirror.relay.progress.target_log import TargetMark
 from tests.relay.copy_harness import CopyHarness, made, progress_at
 from tests.relay.hand_context import TIMES

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from mirror.consumer.fetched import Fetched
 from mirror.errors import BrokerError, DeliveryTimeout, KafkaError, KafkaTimeout, NeedsAbort, OffsetOutOfRange
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.partition.states import ABORT_TIMEOUT_MS, CopyState
+from mirror.relay.partition.limits import ABORT_TIMEOUT_MS
+from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.target_log import TargetMark

@@ -191,7 +191,7 @@ def test_runs_that_cannot_be_written_are_forgotten(monkeypatch: pytest.MonkeyPat
     run = _run(mark=replace(MARK, leader_epoch=None))
     for number in range(20):
         _copy(run, 2 * number, 1_000 + 3 * number)
-    gathered = run.copy.appends
+    gathered = run.copy._commits.appends
     gathered.commit()
     assert len(_gathered(gathered)) <= 4
 

@@ -17,7 +17,8 @@ from mirror.errors import (
 )
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.partition.states import ABORT_TIMEOUT_MS, CopyState
+from mirror.relay.partition.limits import ABORT_TIMEOUT_MS
+from mirror.relay.partition.states import CopyState
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch
 from tests.relay.copy_harness import CopyHarness, made

@@ -10,7 +10,8 @@ from mirror.backoff import JITTER
 from mirror.errors import AuthorizationFailed
 from mirror.errors import OffsetOutOfRange as OutOfRange
 from mirror.relay.model.ranges import OPEN_END, Outcome
-from mirror.relay.partition.states import MAX_REFETCHES, CopyState
+from mirror.relay.partition.limits import MAX_REFETCHES
+from mirror.relay.partition.states import CopyState
 from mirror.wire.records import Batch
 from tests.fakes.record_batches import batch, build
 from tests.relay.copy_harness import CopyHarness, made, progress_at

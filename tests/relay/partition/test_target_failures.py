@@ -17,7 +17,8 @@ from mirror.errors import (
 )
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.partition.context import CopyHandle
-from mirror.relay.partition.states import ABORT_TIMEOUT_MS, FAILURE_BACKOFF_MS, MAX_ABORTS_IN_A_ROW, CopyState
+from mirror.relay.partition.limits import ABORT_TIMEOUT_MS, FAILURE_BACKOFF_MS, MAX_ABORTS_IN_A_ROW
+from mirror.relay.partition.states import CopyState
 from tests.fakes.record_batches import batch, build
 from tests.relay.copy_harness import CopyHarness, made
 from tests.relay.hand_context import TIMES

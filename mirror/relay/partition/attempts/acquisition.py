@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.errors import DeliveryPhase, DeliveryTimeout, KafkaTimeout
 from mirror.relay.partition.context import CopyContext, CopyHandle
 from mirror.relay.partition.expiries import expiry_error
-from mirror.relay.partition.states import result_of
+from mirror.relay.partition.waiting import result_of
 from mirror.relay.progress.position import FoundPosition
 from mirror.timing import deadline
 

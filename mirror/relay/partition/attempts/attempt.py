@@ -23,9 +23,9 @@ from mirror.relay.partition.attempts.acquisition import Acquisition
 from mirror.relay.partition.attempts.commits import Commits
 from mirror.relay.partition.attempts.outbox import Outbox, PendingBatch
 from mirror.relay.partition.attempts.owner import Advance, AttemptOwner
-from mirror.relay.partition.context import CopyContext
-from mirror.relay.partition.expiries import DeliveryFailed, TargetShrank
-from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged
+from mirror.relay.partition.context import CopyContext, CopyHandle
+from mirror.relay.partition.expiries import DeliveryFailure, TargetShrank
+from mirror.relay.progress.committed import NO_TOTALS, Progress
 from mirror.relay.progress.position import FoundPosition
 from mirror.timing import FOREVER_MS
 
@@ -41,7 +41,8 @@ class CopyAttempt:
 
     def __init__(
         self,
-        copy: AttemptOwner,
+        copy: CopyHandle,
+        owner: AttemptOwner,
         context: CopyContext,
         writer: TargetWriter,
         reader: SourceReader,
@@ -56,7 +57,7 @@ class CopyAttempt:
         log_end = 0 if progress.target is None else progress.target.end
         on_answered = partial(context.on_batch_answered, copy)
         self.outbox: Final = Outbox(
-            context.send_window, progress.offset, progress.leader_epoch, log_end, copy, on_answered, copy.appends
+            context.send_window, progress.offset, progress.leader_epoch, log_end, copy, on_answered, owner.appends
         )
         self.commits: Final = Commits(writer, self.outbox, context.timeouts, progress, now, required=commit_required)
         self.found: FoundPosition | None = None
@@ -65,7 +66,7 @@ class CopyAttempt:
         """Fetching is paused: the source budget has no room."""
         self.comparing_target = False
         """The target's log is being compared: until then, nothing is committed, nor complete."""
-        self._copy, self._context, self._writer, self._reader = copy, context, writer, reader
+        self._copy, self._owner, self._context, self._writer, self._reader = copy, owner, context, writer, reader
         self._timeouts = context.timeouts
         self._choice = choice
         self._changes_way = self._committed_last = False
@@ -79,7 +80,7 @@ class CopyAttempt:
     @property
     def wants_more(self) -> bool:
         """Whether it can use more of the source."""
-        may_read = not (self._reader.ended or self._copy.winding_up or self.commits.blocks_sending)
+        may_read = not (self._reader.ended or self._owner.winding_up or self.commits.blocks_sending)
         return may_read and self._reader.pipeline.empty
 
     @property
@@ -111,7 +112,7 @@ class CopyAttempt:
     @property
     def awaits_acknowledgement(self) -> bool:
         """Whether it needs acknowledgements to send more, or to end."""
-        return self._reader.ended or self._copy.winding_up or not self._reader.pipeline.empty
+        return self._reader.ended or self._owner.winding_up or not self._reader.pipeline.empty
 
     @property
     def undelivered_since_ms(self) -> int | None:
@@ -165,11 +166,10 @@ class CopyAttempt:
         listens = self._may_stall and self.wants_more
         return self._reader.stalls_at_ms(self._timeouts.stall_ms) if listens else FOREVER_MS
 
-    def advance(self, now: int) -> Advance:
-        """Make all the progress that is possible without waiting; return what follows.
+    def advance(self, now: int) -> Advance | DeliveryFailure | TargetShrank:
+        """Make all the progress that is possible without waiting; return what follows, or what ends the attempt.
 
-        Raises DeliveryFailed, TargetShrank, ProgressChanged if another attempt has taken over, and MirrorError for what
-        cannot be sent.
+        Raises StartChanged if it has begun where it may not, and MirrorError for what cannot be sent.
         """
         if self._acquisition.in_progress and (found := self._acquisition.take_result(now)) is not None:
             if self._moves_to(found):
@@ -179,20 +179,20 @@ class CopyAttempt:
         if not self.wants_more:
             self._reader.last_response_ms = now  # nothing is fetched: the source cannot be blamed for its silence
         self.outbox.process_answers(now)
-        self._check_regression()
-        self._check_failure()
-        if self.commits.in_flight is not None:
-            self._process_commit(now)
+        if (failure := self._failure() or self._process_commit(now)) is not None:
+            return failure
         if self.commits.required:
             self._acquisition.ensure(now)
-        if not (self._copy.winding_up or self._committed_last):
-            self._send_ready(now)
+        may_send = not (self._owner.winding_up or self._committed_last)
+        if may_send and (refused := self._send_ready(now)) is not None:
+            return refused
         if self._changes_way and self._may_change_way:
             return Advance.CHANGES_WAY
-        self._check_regression()  # answers may have arrived while batches were sent
+        if (shrank := self._shrank()) is not None:  # answers may have arrived while batches were sent
+            return shrank
         if self._may_commit and self.commits.pending and now >= self._commit_due_ms():
             self._context.step_when_done(self._copy, self._begin_commit(now))
-        done = self._reader.ended and self.all_delivered and (self._copy.winding_up or not self._at_end)
+        done = self._reader.ended and self.all_delivered and (self._owner.winding_up or not self._at_end)
         copied = done and self._is_settled and not self.comparing_target
         return Advance.COPIED if copied else Advance.CONTINUES
 
@@ -204,7 +204,7 @@ class CopyAttempt:
     def _begin_at(self, found: FoundPosition, now: int) -> None:
         if found.progress.target is not None:
             self.outbox.log_end = max(self.outbox.log_end, found.progress.target.end)
-        self._copy.on_acquired(found.progress)
+        self._owner.on_acquired(found.progress)
         if self._writer.way is Way.SEQUENCES:
             self.commits.on_searched(now)
 
@@ -218,7 +218,7 @@ class CopyAttempt:
 
         Not during an acquisition: a request of it that is still in flight could fence the next attempt.
         """
-        waits = self.comparing_target or self._acquisition.in_progress or self._copy.winding_up
+        waits = self.comparing_target or self._acquisition.in_progress or self._owner.winding_up
         return self.all_committed and not waits
 
     def source_stalled(self, now: int) -> bool:
@@ -239,30 +239,34 @@ class CopyAttempt:
         """
         return self.commits.in_flight is None and not (self.commits.pending or self._acquisition.in_progress)
 
-    def _check_regression(self) -> None:
-        if (regression := self.outbox.regression) is not None:
-            acked, log_end = regression
-            msg = f"the target acknowledged offset {acked}, where its log had reached to {log_end}"
-            raise TargetShrank(msg)
+    def _shrank(self) -> TargetShrank | None:
+        if self.outbox.regression is None:
+            return None
+        acked, log_end = self.outbox.regression
+        return TargetShrank(f"the target acknowledged offset {acked}, where its log had reached to {log_end}")
 
-    def _check_failure(self) -> None:
-        if (failure := self.outbox.first_failure()) is None:
-            return
-        output, error = failure
+    def _failure(self) -> DeliveryFailure | TargetShrank | None:
+        """Return what the answers say that ends the attempt."""
+        if (shrank := self._shrank()) is not None or (failed := self.outbox.first_failure()) is None:
+            return shrank
+        output, error = failed
         if isinstance(error, AcknowledgedRecordsLost):
             self.outbox.regression = error.offset, error.log_end
-            self._check_regression()
-        raise DeliveryFailed(error, output)
+            return self._shrank()
+        return DeliveryFailure(error, output)
 
     # --- sending
 
-    def _send_ready(self, now: int) -> None:
+    def _send_ready(self, now: int) -> DeliveryFailure | None:
         pipeline, outbox, unix_ms = self._reader.pipeline, self.outbox, self._context.unix_ms()
         while not self.commits.blocks_sending and (output := self._next_output(unix_ms)) is not None:
             passes = output.batch is None and self._may_pass
             if self._goes_other_way(output, unix_ms, now) or not (passes or self._acquisition.ensure(now)):
                 break
-            if not self._send(output, now):
+            sent = self._send(output, now)
+            if isinstance(sent, DeliveryFailure):
+                return sent
+            if not sent:
                 break
             pipeline.pop()
         if pipeline.encoding is not self._reencoding:
@@ -274,6 +278,7 @@ class CopyAttempt:
             epoch = -1 if outbox.sent_epoch is None else outbox.sent_epoch
             outbox.add(PendingBatch(OutputBatch(outbox.sent_offset, self._reader.end, epoch), now))
         outbox.process_answers(now)
+        return None
 
     @property
     def _at_end(self) -> bool:
@@ -301,8 +306,8 @@ class CopyAttempt:
             self._reader.fail(error)
             return None
 
-    def _send(self, output: OutputBatch, now: int) -> bool:
-        """Send ``output``; return False if there is no room for it now."""
+    def _send(self, output: OutputBatch, now: int) -> bool | DeliveryFailure:
+        """Send ``output``; return False if there is no room for it now, and the error of what is never taken."""
         pending, size = PendingBatch(output, now), 0
         if output.batch is not None:
             if not self.outbox.may_send(now):
@@ -311,7 +316,7 @@ class CopyAttempt:
                 on_answer = partial(self.outbox.on_answer, pending)
                 self._writer.send(output.batch, on_answer, self.outbox.log_end)
             except (DeliveryTimeout, RecordTooLarge) as error:
-                raise DeliveryFailed(error, output) from error
+                return DeliveryFailure(error, output)
             except KafkaTimeout:
                 self.outbox.wait_for_memory()
                 return False
@@ -330,7 +335,7 @@ class CopyAttempt:
     def _begin_commit(self, now: int) -> Future[None]:
         # In transactions, all that was committed is in the progress anyway.
         self._committed_last = self._writer.way is Way.SEQUENCES and self._sends_no_more
-        return self.commits.begin(self._copy.progress_at, now, ended=self._committed_last or self._may_pass)
+        return self.commits.begin(self._owner.progress_at, now, ended=self._committed_last or self._may_pass)
 
     @property
     def _sends_no_more(self) -> bool:
@@ -339,28 +344,30 @@ class CopyAttempt:
         What follows an error of the source may be read again in the same attempt.
         """
         all_read = self._reader.ended and self._reader.error is None
-        return (self.all_delivered and (all_read or self._copy.winding_up)) or (self._changes_way and self.outbox.empty)
+        return (self.all_delivered and (all_read or self._owner.winding_up)) or (
+            self._changes_way and self.outbox.empty
+        )
 
     def _commit_due_ms(self) -> int:
-        if self._copy.winding_up:
+        if self._owner.winding_up:
             return self.commits.repeat_ms if self._writer.atomic or self.outbox.empty else FOREVER_MS
         ended = self._changes_way or (self._reader.ended and self._reader.pipeline.empty)
         return self.commits.due_ms(caught_up=self._reader.caught_up, ended=ended)
 
-    def _process_commit(self, now: int) -> None:
+    def _process_commit(self, now: int) -> DeliveryFailure | TargetShrank | None:
+        """Record a commit that has ended; return what ends the attempt if it cannot be repeated."""
         counts, error = self.commits.take_result(now) or (None, None)
         if counts is not None:
-            self._copy.on_committed(counts)
+            self._owner.on_committed(counts)
         if error is None:
-            return
-        self._check_failure()
-        if isinstance(error, ProgressChanged):
-            raise error
+            return None
+        if (failure := self._failure()) is not None:
+            return failure
         sent_all = (self._reader.ended and self.all_delivered) or (self._changes_way and self.outbox.empty)
         repeatable = not (self._writer.atomic or self.commits.required or self.commits.blocks_sending or sent_all)
         if isinstance(error, AuthorizationFailed) or not repeatable:
-            raise DeliveryFailed((error.__cause__ if isinstance(error, NeedsAbort) else None) or error, None)
-        # Otherwise the next commit includes it.
+            return DeliveryFailure((error.__cause__ if isinstance(error, NeedsAbort) else None) or error, None)
+        return None  # the next commit includes it
 
     def final_commit(self, now: int) -> Future[None] | None:
         """Commit what is acknowledged when the attempt ends early; None if there is nothing to wait for.
@@ -374,7 +381,7 @@ class CopyAttempt:
         ends = self._writer.way is Way.SEQUENCES and self.outbox.empty
         uncommitted = self.outbox.acked_offset > self.commits.committed.offset
         if self.commits.in_flight is None and (uncommitted or (ends and not self.commits.committed.ended)):
-            self.commits.begin(self._copy.progress_at, now, ended=ends)
+            self.commits.begin(self._owner.progress_at, now, ended=ends)
         return None if self.commits.in_flight is None else self.commits.in_flight.future
 
     @property

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from mirror.relay.offsets.runs import AppendedRuns
 from mirror.relay.partition.attempts.outbox import CommitCounts
-from mirror.relay.partition.context import CopyHandle
 from mirror.relay.progress.committed import Progress
 
 
@@ -23,7 +22,7 @@ class Advance(enum.Enum):
     """The next batch goes the other way; everything before it is committed."""
 
 
-class AttemptOwner(CopyHandle, Protocol):
+class AttemptOwner(Protocol):
     """The copy to which an attempt belongs."""
 
     @property

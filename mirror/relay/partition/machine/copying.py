@@ -9,13 +9,15 @@ from mirror.errors import CorruptBatch, LogTruncated, OffsetOutOfRange
 from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.partition.attempts.attempt import CopyAttempt
+from mirror.relay.partition.attempts.outbox import CommitCounts
 from mirror.relay.partition.attempts.owner import Advance
-from mirror.relay.partition.expiries import DeliveryFailed, TargetShrank, unreadable
-from mirror.relay.partition.machine.opening import Opened, Opening
+from mirror.relay.partition.expiries import DeliveryFailure, TargetShrank, unreadable
+from mirror.relay.partition.machine.opening import Opening
 from mirror.relay.partition.parts.attempt_outcome import AttemptOutcome
 from mirror.relay.partition.parts.commit_recorder import CommitRecorder
 from mirror.relay.partition.parts.copy_parts import CopyParts
-from mirror.relay.partition.states import CopyState, result_of
+from mirror.relay.partition.states import CopyEvent
+from mirror.relay.partition.waiting import result_of
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.target_loss import LossKind
@@ -35,143 +37,127 @@ class AttemptEnd(NamedTuple):
 
 
 class Copying:
-    """The states COPYING and CHECKING_SOURCE of one attempt: :meth:`begin`, then :meth:`step` until it returns an end.
+    """What one attempt copies, once it is opened. Each place at which it begins to read has a :class:`CopyAttempt`."""
 
-    Each place at which it begins to read has a :class:`CopyAttempt`.
-    """
-
-    def __init__(
-        self, parts: CopyParts, commits: CommitRecorder, opening: Opening, writer: TargetWriter, opened: Opened
-    ) -> None:
-        """``opening`` has opened ``writer``, and found out what is ``opened``."""
-        self.state = CopyState.COPYING
-        self.last: CopyAttempt | None = None
-        """What reads, or has read before the source was checked."""
+    def __init__(self, parts: CopyParts, commits: CommitRecorder, opening: Opening, writer: TargetWriter) -> None:
+        """``opening`` has opened ``writer``, and found out where the attempt begins."""
+        opened = opening.opened
+        assert opened is not None  # noqa: S101 - it has found out
+        self.attempt: CopyAttempt | None = None
+        """What reads now; None while the source is checked. Network threads read it, too."""
+        self.end = AttemptEnd()
+        """How the attempt ends, once it does."""
         self._parts: Final = parts
         self._commits: Final = commits
         self._opening: Final = opening
         self._writer: Final = writer
-        self._opened: Final = opened
+        self._required_at_first: Final = opened.commit_required
+        self._from = opened.progress
+        """Where to read next."""
+        self._commit_required = opened.commit_required
+        self._carried = CommitCounts()
+        """What the next commit counts, beside what is sent until then."""
         self._loss = opened.loss
         """What the target has lost, while the attempt has not found the position behind what still stands."""
-
-    # --- queries
-
-    @property
-    def attempt(self) -> CopyAttempt | None:
-        """What reads now; None in the state CHECKING_SOURCE. Network threads read it, too."""
-        return self.last if self.state is CopyState.COPYING else None
+        if opened.loss is not None and opened.loss.kind is LossKind.RECREATED:
+            self._loss, commits.mended = None, (opened.loss, opened.progress.offset)
 
     @property
     def _current(self) -> CopyAttempt:
-        assert self.last is not None  # noqa: S101 - there is one in the state COPYING
-        return self.last
+        assert self.attempt is not None  # noqa: S101 - there is one while the source is read
+        return self.attempt
 
     def due_ms(self, now: int) -> int:
-        """When :meth:`step` is wanted next if nothing happens before."""
+        """When it is to be observed next if nothing happens before."""
         return FOREVER_MS if self.attempt is None else self.attempt.due_ms(now)
 
-    # --- begin
+    def _goes_on_at(self, progress: Progress, *, commit_required: bool) -> None:
+        self._from, self._commit_required = progress, commit_required
 
-    def begin(self, now: int) -> None:
-        """Begin where the attempt was opened."""
-        opened, parts = self._opened, self._parts
-        progress = opened.progress
-        if opened.loss is not None and opened.loss.kind is LossKind.RECREATED:
-            self._loss, self._commits.mended = None, (opened.loss, progress.offset)
-        if parts.recorder.is_of_recreated_topic(progress) or progress.offset > parts.reader.end:
-            self._check_source()  # behind the planned end: the plan is old, or the source's log was cut back
-        else:
-            self._read(progress, now, commit_required=opened.commit_required)
+    # --- read and send
 
-    def _read(self, progress: Progress, now: int, *, commit_required: bool) -> None:
-        self.state = CopyState.COPYING
-        parts = self._parts
+    def read(self, now: int) -> None:
+        """Read from where the attempt is now."""
+        parts, progress = self._parts, self._from
         parts.recorder.set_topic_id(progress.topic_id)
         parts.anchors.begin_at(progress)
         again = self._commits.mended is not None
         rest = parts.indexing.begin_at(progress, again=again, atomic=self._writer.atomic)
         parts.context.keep_segments(parts.copy, rest)
-        self.last = CopyAttempt(
+        self.attempt = CopyAttempt(
             parts.copy,
+            self._commits,
             parts.context,
             self._writer,
             parts.reader,
             parts.choice,
             progress,
-            commit_required=commit_required,
+            commit_required=self._commit_required,
             loss=self._loss,
             now=now,
         )
-        self._commits.begin(self.last, self._writer)
-        if not (parts.reader.ended or parts.copy.winding_up):
+        self.attempt.outbox.counts.add_all(self._carried)
+        self._carried = CommitCounts()
+        self._commits.begin(self.attempt, self._writer)
+        if not (parts.reader.ended or parts.retry.winding_up):
             parts.context.read_from(parts.copy, progress.offset, progress.leader_epoch, parts.recorder.topic_id)
 
-    # --- read and send
-
-    def step(self, now: int) -> AttemptEnd | None:
-        """Make all the progress that is possible without waiting; return how the attempt ends, if it does.
+    def advance(self, now: int) -> CopyEvent | None:
+        """Make all the progress that is possible without waiting; return what happens.
 
         Raises StartChanged if another attempt has changed the progress, MirrorError for what else ends the attempt.
         """
-        if self.state is CopyState.CHECKING_SOURCE:
-            self._step_checking_source(now)
-            return None
-        advanced = self._advance(now)
-        while advanced is Advance.MOVES:
-            self._resume_at(now)
-            advanced = self._advance(now)
-        if isinstance(advanced, AttemptEnd):
-            return advanced
-        if advanced is Advance.CHANGES_WAY:
+        parts, attempt = self._parts, self._current
+        shrank = parts.target_check.update(attempt, self._writer, now, ended=parts.reader.ended)
+        advanced = shrank or attempt.advance(now)
+        if isinstance(advanced, TargetShrank):
+            parts.target_check.tracker.regression = attempt.outbox.regression
+            return self._ends(AttemptEnd(None, advanced.reason))
+        if isinstance(advanced, DeliveryFailure):
             self.note_acquisition()
-            return AttemptEnd(changes_way=True)
+            committed, waits_since_ms = attempt.commits.committed.offset, attempt.commits.uncommitted_since_ms
+            outcome = parts.failures.delivery_outcome(advanced, committed=committed, committing_ms=now - waits_since_ms)
+            return self._ends(AttemptEnd(outcome, str(advanced.error)))
+        if advanced is Advance.MOVES:
+            return self._move()
+        if advanced is Advance.CHANGES_WAY:
+            return self._ends(AttemptEnd(changes_way=True))
         return self._on_advanced(now, copied=advanced is Advance.COPIED)
 
-    def _advance(self, now: int) -> Advance | AttemptEnd:
-        """Return what follows, or how the attempt has failed."""
-        parts, attempt = self._parts, self._current
-        try:
-            parts.target_check.update(attempt, self._writer, now, ended=parts.reader.ended)
-            return attempt.advance(now)
-        except TargetShrank as shrank:
-            parts.target_check.tracker.regression = attempt.outbox.regression
-            return AttemptEnd(None, str(shrank))
-        except DeliveryFailed as failure:
-            self.note_acquisition()
-            committing_ms = now - attempt.commits.uncommitted_since_ms
-            outcome = parts.failures.delivery_outcome(
-                failure, committed=attempt.commits.committed.offset, committing_ms=committing_ms
-            )
-            return AttemptEnd(outcome, str(failure))
+    def note_acquisition(self) -> None:
+        """Note the fencing requests of an attempt that ends."""
+        self._opening.note_acquisition(acquired=self.attempt is not None and self.attempt.acquired)
 
-    def _on_advanced(self, now: int, *, copied: bool) -> AttemptEnd | None:
+    def _ends(self, end: AttemptEnd) -> CopyEvent:
+        self.end = end
+        return CopyEvent.ATTEMPT_ENDED
+
+    def _on_advanced(self, now: int, *, copied: bool) -> CopyEvent | None:
         """Decide whether the attempt goes on; ``copied``: everything is copied and committed."""
         parts, attempt = self._parts, self._current
-        reader, commits = parts.reader, attempt.commits
+        reader, committed = parts.reader, attempt.commits.committed
         if reader.ended:
             parts.context.stop_reading(parts.copy)
         if parts.retry.trouble is not None and reader.caught_up and attempt.is_complete:
             parts.retry.trouble = None
         corrupt = copied and isinstance(reader.error, CorruptBatch)
         if copied and reader.error is None:
-            return AttemptEnd(AttemptOutcome(Outcome.COMPLETE))
+            return self._ends(AttemptEnd(AttemptOutcome(Outcome.COMPLETE)))
         # It waits for its answers: the next copy of the partition then begins at an exact position.
-        if parts.copy.winding_up and attempt.outbox.empty and attempt.nothing_to_commit and (corrupt or not copied):
+        if parts.retry.winding_up and attempt.outbox.empty and attempt.nothing_to_commit and (corrupt or not copied):
             complete = parts.copy.range.open_ended and not attempt.waits_to_send
-            return AttemptEnd(parts.retry.outcome_now(complete=complete))
+            return self._ends(AttemptEnd(parts.retry.outcome_now(complete=complete)))
         if copied and isinstance(reader.error, (OffsetOutOfRange, LogTruncated)):
-            self._check_source()
-        elif corrupt and parts.gap_check.may_refetch(commits.committed.offset):
-            self._read(commits.committed, now, commit_required=False)
-        elif copied and reader.error is not None:
-            raise unreadable(as_mirror_error(reader.error), parts.copy.source, commits.committed.offset)
-        elif attempt.source_stalled(now):
-            self._check_source(stalled=True)
-        return None
+            return CopyEvent.SOURCE_SILENT
+        if corrupt and parts.gap_check.may_refetch(committed.offset):
+            self._goes_on_at(committed, commit_required=False)
+            return CopyEvent.BATCH_DAMAGED
+        if copied and reader.error is not None:
+            raise unreadable(as_mirror_error(reader.error), parts.copy.source, committed.offset)
+        return CopyEvent.SOURCE_SILENT if attempt.source_stalled(now) else None
 
-    def _resume_at(self, now: int) -> None:
-        """Resume behind what earlier attempts have appended, and count it with the first commit."""
+    def _move(self) -> CopyEvent:
+        """Go on behind what earlier attempts have appended, and count that with the first commit."""
         parts, found = self._parts, self._current.found
         assert found is not None  # noqa: S101 - the attempt has found it
         parts.target_check.tracker.on_committed(found.progress.target)
@@ -179,35 +165,38 @@ class Copying:
         if found.loss is not None:
             self._loss, self._commits.mended = None, (found.loss, found.progress.offset)
             parts.recorder.resume_behind_loss(found.progress.offset)
-        self._read(found.progress, now, commit_required=True)
-        self._current.outbox.counts.add_totals(found.appended)
+        self._goes_on_at(found.progress, commit_required=True)
+        self._carried.add_totals(found.appended)
+        return CopyEvent.POSITION_FOUND
 
     # --- gaps
 
-    def _check_source(self, *, stalled: bool = False) -> None:
-        parts = self._parts
-        self.state = CopyState.CHECKING_SOURCE
-        parts.gap_check.begin(stalled=stalled)
+    def check_source(self, now: int) -> None:
+        """Ask the source why it does not return what comes next: it has said so, or has been silent for too long."""
+        parts, attempt = self._parts, self.attempt
+        self.attempt = None
+        parts.gap_check.begin(stalled=attempt is not None and attempt.source_stalled(now))
         parts.context.stop_reading(parts.copy)
         parts.call.begin(parts.context.source_state(parts.copy))
 
-    def _step_checking_source(self, now: int) -> None:
+    def take_source(self) -> CopyEvent | None:
+        """Return what follows once the source has answered. Raises MirrorError if nothing explains its silence."""
         parts = self._parts
         future = parts.call.pop_done()
         if future is None:
-            return
+            return None
         state: SourceState = result_of(future)
         recorder, gap_check = parts.recorder, parts.gap_check
         assert recorder.progress is not None  # noqa: S101 - reading begins at it
         progress = replace(recorder.progress, topic_id=parts.copy.copied_topic_id)
         acquired = self._writer.acquired and self._loss is None
         if not acquired and gap_check.needs_exact(progress, state):
-            self._read(progress, now, commit_required=True)  # which acquires it, and finds what was appended
-            return
+            self._goes_on_at(progress, commit_required=True)  # which acquires it, and finds what was appended
+            return CopyEvent.SOURCE_CHECKED
         gap = gap_check.evaluate(progress, state)
         if gap is None:
-            self._read(progress, now, commit_required=self._opened.commit_required)
-            return
+            self._goes_on_at(progress, commit_required=self._required_at_first)
+            return CopyEvent.SOURCE_CHECKED
         recorder.set_topic_id(state.topic_id)
         recorder.on_gap(gap.kind, gap.lost)
         parts.indexing.skip_gap(gap)
@@ -216,12 +205,6 @@ class Copying:
         if gap.resume < gap.offset and None in {progress.leader_epoch, state.leader_epoch}:
             recorder.begin_series()  # without epochs it would not be noticed that an anchor is of the former log
         resumed = self._commits.progress_at(gap.resume, state.leader_epoch)
-        self._read(resumed, now, commit_required=True)
-        self._current.outbox.counts.gaps[gap.kind] += gap.lost
-
-    # --- the end
-
-    def note_acquisition(self) -> None:
-        """Note the fencing requests of an attempt that ends."""
-        if (attempt := self.attempt) is not None:
-            self._opening.note_acquisition(acquired=attempt.acquired)
+        self._goes_on_at(resumed, commit_required=True)
+        self._carried.gaps[gap.kind] += gap.lost
+        return CopyEvent.SOURCE_CHECKED

@@ -14,7 +14,8 @@ from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.way import Way
 from mirror.relay.partition.expiries import expiry_error
 from mirror.relay.partition.parts.copy_parts import CopyParts
-from mirror.relay.partition.states import CopyState, result_of
+from mirror.relay.partition.states import CopyEvent
+from mirror.relay.partition.waiting import result_of
 from mirror.relay.progress.committed import Beginning, Progress
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Opened(NamedTuple):
 
 
 class Opening:
-    """The opening of one attempt, from its creation until :meth:`step` returns where the copy starts."""
+    """The opening of one attempt, from its creation until it has found where the copy starts: :attr:`opened`."""
 
     def __init__(
         self,
@@ -57,8 +58,8 @@ class Opening:
         planned: Progress | None = None,
     ) -> None:
         """``planned``: what :func:`planned_progress` returns, for the first attempt."""
-        self.state = CopyState.OPENING
-        """OPENING, then RESOLVING_PROGRESS."""
+        self.opened: Opened | None = None
+        """Where the attempt begins, once that is known."""
         self.began_ms = now
         self._parts: Final = parts
         self._writer: Final = writer
@@ -86,25 +87,16 @@ class Opening:
             parts.context.on_acquiring(opened)
         parts.call.begin(opened)
 
-    def step(self, now: int) -> Opened | None:
-        """Return where the attempt begins, once that is known; None before.
+    # --- the progress
 
-        Raises DeliveryTimeout if the target has not answered in time, ProgressChanged if another attempt has changed
-        the progress meanwhile, MirrorError for what else has failed.
+    def take_progress(self, now: int) -> CopyEvent | None:
+        """Return what follows from the progress, once it was read.
+
+        Raises DeliveryTimeout if the target has not answered in time, MirrorError for what else has failed.
         """
         if self._waits:
             self._begin_in_turn(now)
-        if self._waits:
-            return None
-        if self.state is CopyState.OPENING:
-            return self._take_progress(now)
-        return self._take_start(now)
-
-    # --- the progress
-
-    def _take_progress(self, now: int) -> Opened | None:
-        future = self._parts.call.pop_done()
-        if future is None:
+        if self._waits or (future := self._parts.call.pop_done()) is None:
             return None
         error = future.exception()
         self._note_fences(answered=error is None)
@@ -120,8 +112,7 @@ class Opening:
             # No batch will follow what the target's log may lack, and a leader that is away delays nothing.
             tracker.verified, recorder.is_committed = found.target, True
             return self._begin_at(found)
-        self._resolve(now, continues=found is not None and found is self._planned)
-        return None
+        return CopyEvent.PROGRESS_READ
 
     def _will_fence(self, found: Progress) -> bool:
         """Whether an attempt with nothing to copy fences: by sequences, to commit its progress again.
@@ -152,8 +143,8 @@ class Opening:
 
     # --- the start
 
-    def _resolve(self, now: int, *, continues: bool = False) -> None:
-        self.state = CopyState.RESOLVING_PROGRESS
+    def resolve(self, now: int) -> None:
+        """Compare the target's log with the progress, or find out why there is none."""
         parts, found = self._parts, self._found
         mark = (None if found is None else found.target) or parts.target_check.tracker.verified
         self._shrunk_to = parts.target_check.shrunk_to(mark, atomic=self._writer.atomic)
@@ -164,12 +155,16 @@ class Opening:
             mark,
             left_ms,
             self._shrunk_to,
-            continues=continues,
+            continues=found is not None and found is self._planned,
             to_end=self._writer.way is Way.TRANSACTIONS,
         )
         parts.call.begin(start)
 
-    def _take_start(self, now: int) -> Opened | None:
+    def take_start(self, now: int) -> CopyEvent | None:
+        """Return what follows once the start is resolved; as :meth:`take_progress`.
+
+        Raises ProgressChanged, too, if another attempt has changed the progress meanwhile.
+        """
         parts = self._parts
         future = parts.call.pop_done()
         if future is None:
@@ -208,11 +203,16 @@ class Opening:
             progress = replace(progress, series=now_ms, beginning=beginning, searched=None, ended=False)
         return self._begin_at(progress, commit_required=True, loss=start.loss)
 
-    def _begin_at(self, progress: Progress, *, commit_required: bool = False, loss: TargetLoss | None = None) -> Opened:
+    def _begin_at(
+        self, progress: Progress, *, commit_required: bool = False, loss: TargetLoss | None = None
+    ) -> CopyEvent:
         recorder = self._parts.recorder
         first = recorder.begin_at(progress)
         commit_required = commit_required or self._is_renewed(progress, first=first)
-        return Opened(progress, commit_required, loss)
+        self.opened = Opened(progress, commit_required, loss)
+        # Behind the planned end: the plan is old, or the source's log was cut back.
+        missing = recorder.is_of_recreated_topic(progress) or progress.offset > self._parts.reader.end
+        return CopyEvent.START_NOT_IN_SOURCE if missing else CopyEvent.START_FOUND
 
     def _expired(self, phase: DeliveryPhase, error: KafkaTimeout, now: int) -> DeliveryTimeout:
         return expiry_error(self._parts.copy.target, phase, error, age_ms=now - self.began_ms)

@@ -8,8 +8,9 @@
     BACKING_OFF ◄──────────────────── ABORTING ──► DONE
 
 Every recovery is the same: close the writer, open another one, which fences the old one, read the progress, and resume
-there. The stages of an attempt (``opening``, ``copying``, ``ending``) contain the transitions inside them; this file
-contains those between them. ``attempt_outcome``, ``retry``, ``gap_check`` and ``target_check`` decide.
+there. What follows from what is in one table, :mod:`mirror.relay.partition.states`. The stages of an attempt
+(``opening``, ``copying``, ``ending``) observe what happens, and do what follows; ``attempt_outcome``, ``retry``,
+``gap_check`` and ``target_check`` decide.
 """
 
 from __future__ import annotations
@@ -25,26 +26,31 @@ from mirror.relay.batches.trace_parents import TraceParents
 from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
-from mirror.relay.offsets.runs import AppendedRuns
 from mirror.relay.partition.attempts.attempt import CopyAttempt
-from mirror.relay.partition.attempts.outbox import CommitCounts
 from mirror.relay.partition.context import CopyContext
-from mirror.relay.partition.machine.copying import Copying
+from mirror.relay.partition.machine.copying import AttemptEnd, Copying
 from mirror.relay.partition.machine.ending import Ending
 from mirror.relay.partition.machine.opening import Opening, planned_progress
-from mirror.relay.partition.parts.attempt_outcome import AttemptOutcome
 from mirror.relay.partition.parts.commit_recorder import CommitRecorder
 from mirror.relay.partition.parts.copy_parts import make_parts
-from mirror.relay.partition.states import PHASE_OF_STATE, CopyState
-from mirror.relay.progress.committed import Progress, StartChanged
+from mirror.relay.partition.states import (
+    FIRST,
+    PHASE_OF_STATE,
+    CopyAction,
+    CopyEvent,
+    CopyState,
+    UnknownEvent,
+    following,
+)
+from mirror.relay.progress.committed import Progress
 from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
     from mirror.relay.batches.target_limits import TargetLimits
     from mirror.relay.partition.writers.target_writer import TargetWriter
 
-_ENDED_IMMEDIATELY: Final = frozenset({CopyState.OPENING, CopyState.RESOLVING_PROGRESS, CopyState.COPYING})
-"""States that an immediate shutdown may leave; the other states end by themselves."""
+_ENDING: Final = frozenset({CopyState.ABORTING, CopyState.BACKING_OFF})
+"""The states that last no longer than some time."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -74,17 +80,16 @@ class PartitionCopy:
         self._retry: Final = self._parts.retry
         self._commits: Final = CommitRecorder(self._parts)
         self._traces: Final = TraceParents(now)
-        self._stage: Opening | Copying | Ending | None = None
         self._planned = planned_progress(copied, progress)
-        self._retry.on_attempt_begun()
-        self._open(now)
+        self._copying: Copying | None = None
+        self._opening: Opening
+        self._ending: Ending
+        self._writer: TargetWriter
+        self.state, begin = FIRST
+        """What its table says: :mod:`mirror.relay.partition.states`."""
+        self._act(begin, now)
 
     # --- queries
-
-    @property
-    def state(self) -> CopyState:
-        """The state; each stage of an attempt changes its own."""
-        return CopyState.DONE if self._stage is None else self._stage.state
 
     @property
     def result(self) -> RangeResult:
@@ -95,7 +100,7 @@ class PartitionCopy:
         """Return what has come of the copy by ``now``; without the timeline, unless it is :attr:`done`."""
         if self.done:
             return self.result
-        return self._retry.result_at(now, self._copying, self._context.timeouts.commit_interval_ms)
+        return self._retry.result_at(now, self._attempt, self._context.timeouts.commit_interval_ms)
 
     @property
     def failing(self) -> bool:
@@ -128,14 +133,9 @@ class PartitionCopy:
         return self.recorder.topic_id
 
     @property
-    def appends(self) -> AppendedRuns:
-        """Gathers the offsets of what is acknowledged, over all attempts."""
-        return self._parts.indexing.runs
-
-    @property
     def wants_more(self) -> bool:
         """Whether it can use more of the source."""
-        attempt = self._copying
+        attempt = self._attempt
         return attempt is not None and attempt.wants_more
 
     @property
@@ -146,7 +146,7 @@ class PartitionCopy:
     @property
     def awaits_acknowledgement(self) -> bool:
         """Whether an acknowledgement should wake the task."""
-        attempt = self._copying
+        attempt = self._attempt
         return attempt is not None and attempt.awaits_acknowledgement
 
     @property
@@ -155,17 +155,16 @@ class PartitionCopy:
         return self.state is CopyState.COPYING and self._reader.last_stable_offset == FOREVER_MS
 
     @property
-    def _copying(self) -> CopyAttempt | None:
-        """The present attempt in the state COPYING. Network threads read it, too."""
-        stage = self._stage
-        return stage.attempt if isinstance(stage, Copying) else None
+    def _attempt(self) -> CopyAttempt | None:
+        """What reads and sends now; None if nothing does. Network threads read it, too."""
+        copying = self._copying
+        return None if copying is None else copying.attempt
 
     def due_ms(self, now: int) -> int:
         """When :meth:`step` is wanted next if nothing happens before."""
-        stage = self._stage
-        if isinstance(stage, Copying):
-            return stage.due_ms(now)
-        return stage.until_ms if isinstance(stage, Ending) else FOREVER_MS
+        if self._copying is not None:
+            return self._copying.due_ms(now)
+        return self._ending.until_ms if self.state in _ENDING else FOREVER_MS
 
     def release(self) -> None:
         """Free what it holds, once its result and its progress were taken. It must not be stepped any more.
@@ -173,15 +172,15 @@ class PartitionCopy:
         It refers to its parts, and they to it: without this they would be freed by a collection only, which stops all
         threads. Callbacks of requests in flight may still call it.
         """
-        self._stage = None
-        for part in ("_context", "_parts", "_reader", "_retry", "_commits", "_opening", "_writer"):
-            delattr(self, part)
+        self.state, self._copying = CopyState.DONE, None
+        for part in ("_context", "_parts", "_reader", "_retry", "_commits", "_opening", "_ending", "_writer"):
+            self.__dict__.pop(part, None)
 
     # --- the source's responses
 
     def on_fetched(self, fetched: Fetched, now: int) -> None:
         """Take a fetch's batches, or its error."""
-        if (attempt := self._copying) is None or self.winding_up:
+        if (attempt := self._attempt) is None or self.winding_up:
             return
         trace = self._traces.sample(fetched, now)  # before the reader, which releases what it does not want
         self._reader.on_fetched(fetched, now)
@@ -198,7 +197,7 @@ class PartitionCopy:
 
     def on_source_response(self, at_ms: int, end: int | None = None) -> None:
         """The source answered a fetch at ``at_ms``, and ends at offset ``end`` (None: unknown)."""
-        if (attempt := self._copying) is None:
+        if (attempt := self._attempt) is None:
             return
         if at_ms > self._reader.last_response_ms:
             self._reader.last_response_ms, self._retry.last_failure = at_ms, None
@@ -217,106 +216,148 @@ class PartitionCopy:
 
     def on_budget_exhausted(self) -> None:
         """Fetching is paused: the source budget is exhausted."""
-        if (attempt := self._copying) is not None:
+        if (attempt := self._attempt) is not None:
             attempt.budget_exhausted = True
 
     # --- steps
 
     def step(self, now: int) -> None:
         """Make all the progress that is possible without waiting."""
-        state = None
-        while state is not self.state:
-            state = self.state
+        happens = True
+        while happens:
             try:
-                self._step_stage(now)
-            except StartChanged as changed:
-                self._end_attempt(now, None, str(changed))
+                event = self._observe(now)
+                happens = event is not None
+                if event is not None:
+                    self._take(event, now)
+            except UnknownEvent:
+                raise
             except MirrorError as error:
                 self._fail(error, now)
             except Exception as error:  # noqa: BLE001 - it is logged, and ends this copy, and no other
                 _log.exception("%s: unexpected error; this partition's copy fails, the others continue", self.source)
                 self._fail(as_mirror_error(error), now)
-        if (attempt := self._copying) is not None:
+        if (attempt := self._attempt) is not None:
             self.recorder.on_step(attempt, self._reader, now)
-        elif self.state is not CopyState.DONE:
+        elif not self.done:
             self.recorder.timeline.enter(PHASE_OF_STATE[self.state], now)
 
-    def _step_stage(self, now: int) -> None:
-        stage = self._stage
-        if isinstance(stage, Copying):
-            self._step_copying(stage, now)
-        elif isinstance(stage, Opening):
-            self._step_opening(stage, now)
-        elif stage is not None and stage.state is not CopyState.DONE:
-            self._step_ending(stage, now)
+    def wind_up(self, now: int, *, immediately: bool) -> None:
+        """End in order: commit what is acknowledged, and abort the rest; ``immediately``: what is not committed by now.
 
-    # --- transitions
+        A copy that is still opening completes that first: only then does it know whether anything was to be copied.
+        """
+        self._retry.winding_up = True
+        self._take(CopyEvent.STOP_NOW if immediately else CopyEvent.STOP, now)
+        self.step(now)
+
+    def _take(self, event: CopyEvent, now: int) -> None:
+        """Go on to what follows from ``event``. Raises UnknownEvent if it cannot happen now."""
+        self.state, action = following(self.state, event)
+        self._act(action, now)
+
+    def _fail(self, error: BaseException, now: int) -> None:
+        self._error = error
+        self._take(CopyEvent.FAILED, now)
+
+    def _observe(self, now: int) -> CopyEvent | None:  # noqa: PLR0911 - one for each state
+        """Return what happens in the present state; None: nothing yet."""
+        match self.state:
+            case CopyState.COPYING:
+                return self._present.advance(now)
+            case CopyState.OPENING:
+                return self._opening.take_progress(now)
+            case CopyState.RESOLVING_PROGRESS:
+                return self._opening.take_start(now)
+            case CopyState.CHECKING_SOURCE:
+                return self._present.take_source()
+            case CopyState.ABORTING:
+                return self._ending.take_end(now)
+            case CopyState.BACKING_OFF:
+                return self._ending.take_backoff(now)
+            case CopyState.DONE:
+                return None
+
+    def _act(self, action: CopyAction, now: int) -> None:  # noqa: C901, PLR0912 - one case for each
+        match action:
+            case CopyAction.BEGIN_ATTEMPT:
+                self._retry.on_attempt_begun()
+                self._open(now)
+            case CopyAction.OPEN:
+                self._open(now)
+            case CopyAction.RESOLVE:
+                self._opening.resolve(now)
+            case CopyAction.READ:
+                self._present.read(now)
+            case CopyAction.CHECK_SOURCE:
+                self._present.check_source(now)
+            case CopyAction.END_ATTEMPT:
+                self._end_attempt(self._present.end, now)
+            case CopyAction.FAIL_ATTEMPT:
+                self._end_attempt(self._failed(), now)
+            case CopyAction.STOP_ATTEMPT:
+                self._end_attempt(self._stopped(), now)
+            case CopyAction.CLOSE:
+                self._ending.close(now)
+            case CopyAction.WAIT:
+                self._ending.wait(now)
+            case CopyAction.FINISH:
+                self._finish(now)
+            case CopyAction.FAIL:
+                self._retry.on_attempt_ended(*self._failed()[:2], None)
+                self._finish(now)
+            case CopyAction.GO_ON:
+                pass
+
+    @property
+    def _present(self) -> Copying:
+        """What the present attempt copies, from when it is opened to its end."""
+        if self._copying is None:
+            self._copying = Copying(self._parts, self._commits, self._opening, self._writer)
+        return self._copying
+
+    # --- what is done
 
     def _open(self, now: int) -> None:
-        """Begin an attempt."""
         parts = self._parts
-        self._writer: TargetWriter = self._context.new_writer(self, parts.way)
+        self._writer = self._context.new_writer(self, parts.way)
         self._commits.begin(None, self._writer)
         if self._retry.last_failure is not None:
             self._reader.pipeline.forget_refusals()
         planned, self._planned = self._planned, None  # later attempts read what the first one has committed
-        self._stage = self._opening = Opening(parts, self._writer, now, planned)
+        self._opening = Opening(parts, self._writer, now, planned)
 
-    def _step_opening(self, opening: Opening, now: int) -> None:
-        opened = opening.step(now)
-        if opened is not None:
-            self._stage = copying = Copying(self._parts, self._commits, opening, self._writer, opened)
-            copying.begin(now)
+    def _failed(self) -> AttemptEnd:
+        if self._copying is not None:
+            self._copying.note_acquisition()
+        return AttemptEnd(self._parts.failures.outcome_of(self._error), str(self._error))
 
-    def _step_copying(self, copying: Copying, now: int) -> None:
-        end = copying.step(now)
-        if end is None:
-            return
-        if end.changes_way:
-            self._close_attempt(now, changes_way=True)
-        else:
-            self._end_attempt(now, end.outcome, end.reason)
+    def _stopped(self) -> AttemptEnd:
+        # A new leader of the target that does not answer holds up nothing if no commit waits for it.
+        attempt = self._attempt
+        complete = attempt is not None and self.range.open_ended and attempt.is_complete
+        return AttemptEnd(self._retry.outcome_now(complete=complete))
 
-    def _step_ending(self, ending: Ending, now: int) -> None:
-        ending.step(now)
-        if ending.state is CopyState.OPENING:
-            self._open(now)
+    def _end_attempt(self, end: AttemptEnd, now: int) -> None:
+        copying, self._copying = self._copying, None
+        attempt = None if copying is None else copying.attempt
+        if copying is not None:
+            copying.note_acquisition()
+        if not end.changes_way:
+            self._retry.on_attempt_ended(end.outcome, end.reason, self._waited_ms(copying, now))
+        self._ending = Ending(self._parts, self._commits, self._writer, attempt, now, changes_way=end.changes_way)
 
-    def _fail(self, error: BaseException, now: int) -> None:
-        if isinstance(self._stage, Copying):
-            self._stage.note_acquisition()
-        self._end_attempt(now, self._parts.failures.outcome_of(error), str(error))
+    def _finish(self, now: int) -> None:
+        self._context.keep_segments(self, self._parts.indexing.take_rest())
+        self._retry.close(now)
 
-    def _end_attempt(self, now: int, outcome: AttemptOutcome | None, reason: str = "") -> None:
-        """End this attempt; ``outcome`` and ``reason`` as in :meth:`RetryController.on_attempt_ended`."""
-        attempt = self._copying
-        since_ms = self._opening.waiting_since_ms if attempt is None else attempt.undelivered_since_ms
-        if self.state is CopyState.CHECKING_SOURCE:
-            since_ms = None  # it is the source that the copy waits for
-        self._retry.on_attempt_ended(outcome, reason, None if since_ms is None else now - since_ms)
-        self._close_attempt(now)
-
-    def _close_attempt(self, now: int, *, changes_way: bool = False) -> None:
-        self._stage = ending = Ending(self._parts, self._writer, self._copying, now, changes_way=changes_way)
-        ending.begin(now)
-
-    # --- commits
-
-    def progress_at(self, offset: int, leader_epoch: int | None) -> Progress:
-        """Make the progress to commit at ``offset``, with the mark of the target's log."""
-        return self._commits.progress_at(offset, leader_epoch)
-
-    def on_acquired(self, progress: Progress) -> None:
-        """The present attempt has acquired the partition, and its progress is exact."""
-        self._parts.target_check.tracker.on_committed(progress.target)
-        self.recorder.on_acquired(progress)
-
-    def on_committed(self, counts: CommitCounts) -> None:
-        """Record a commit of the present attempt."""
-        self._commits.on_committed(counts)
-        if self.state is CopyState.COPYING:
-            self._parts.failures.on_committed()
-            self._retry.trouble = None
+    def _waited_ms(self, copying: Copying | None, now: int) -> int | None:
+        """Return how long the first undelivered batch of an attempt that ends has waited; None if there is none."""
+        if copying is None:
+            since_ms = self._opening.waiting_since_ms
+        else:  # without an attempt it is the source for which the copy waits
+            since_ms = None if copying.attempt is None else copying.attempt.undelivered_since_ms
+        return None if since_ms is None else now - since_ms
 
     # --- while it lives long
 
@@ -336,7 +377,7 @@ class PartitionCopy:
 
         The next record would wait for another fence. A partition that has nothing to copy needs none until then.
         """
-        attempt = self._copying
+        attempt = self._attempt
         fence_ended = attempt is not None and attempt.used_fence_until_ms <= self._context.unix_ms()
         return fence_ended or self.recorder.is_renewal_due(self._parts.policy.renew_ms)
 
@@ -346,26 +387,8 @@ class PartitionCopy:
         It commits the progress again. By sequences only a fence writes the claim, and only a new attempt fences. An
         attempt that has more to send goes on, and is asked again later.
         """
-        attempt = self._copying
+        attempt = self._attempt
         if attempt is None or not self.renewal_due:
             return False
         attempt.end_when_committed()
         return True
-
-    # --- the end
-
-    def wind_up(self, now: int, *, immediately: bool) -> None:
-        """End in order: commit what is acknowledged, and abort the rest.
-
-        A copy that is still opening completes that first: only then does it know whether anything was to be copied.
-        ``immediately``: abort what is not committed by now.
-        """
-        if not self.winding_up or immediately:
-            self._retry.winding_up = True
-            if self.state is CopyState.CHECKING_SOURCE or (immediately and self.state in _ENDED_IMMEDIATELY):
-                # An attempt that has not ended yet does not change how the one before it has ended.
-                # A new leader of the target that does not answer holds up nothing if no commit waits for it.
-                attempt = self._copying
-                complete = attempt is not None and self.range.open_ended and attempt.is_complete
-                self._end_attempt(now, self._retry.outcome_now(complete=complete))
-        self.step(now)

@@ -24,8 +24,9 @@ from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.batches.refusals import handle_refusal
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.partition.expiries import DeliveryFailed, expiry_error, expiry_record
-from mirror.relay.partition.states import MAX_ABORTS_IN_A_ROW
+from mirror.relay.partition.expiries import DeliveryFailure, expiry_error, expiry_record
+from mirror.relay.partition.limits import MAX_ABORTS_IN_A_ROW
+from mirror.relay.progress.committed import StartChanged
 from mirror.timing import FOREVER_MS, deadline
 
 
@@ -73,7 +74,9 @@ class FailureClassifier:
         self._fences_in_doubt += in_doubt
         self._in_doubt_until_ms = deadline(self._unix_ms(), request_timeout_ms) if answered else FOREVER_MS
 
-    def delivery_outcome(self, failure: DeliveryFailed, *, committed: int, committing_ms: int) -> AttemptOutcome | None:
+    def delivery_outcome(
+        self, failure: DeliveryFailure, *, committed: int, committing_ms: int
+    ) -> AttemptOutcome | None:
         """Classify a batch, or a commit after ``committing_ms``, that failed; progress is at offset ``committed``.
 
         Raises MirrorError for what no retry can mend; :meth:`outcome_of` classifies that.
@@ -117,6 +120,8 @@ class FailureClassifier:
 
     def outcome_of(self, error: BaseException, output: OutputBatch | None = None) -> AttemptOutcome | None:
         """Classify an error that ends the attempt, of the batch ``output`` if it is a batch's."""
+        if isinstance(error, StartChanged):
+            return None  # the next attempt reads where it begins again
         if isinstance(error, Fenced) and self._fences_in_doubt and self._unix_ms() < self._in_doubt_until_ms:
             # It may be a delayed request of this copy itself that fenced it: retry, once per request in doubt.
             self._fences_in_doubt -= 1

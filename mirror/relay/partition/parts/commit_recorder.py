@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from mirror.relay.offsets.runs import AppendedRuns
 from mirror.relay.partition.attempts.attempt import CopyAttempt
 from mirror.relay.partition.attempts.outbox import CommitCounts
 from mirror.relay.partition.parts.copy_parts import CopyParts
@@ -25,6 +26,16 @@ class CommitRecorder:
         self._attempt: CopyAttempt | None = None
         self._writer: TargetWriter
 
+    @property
+    def winding_up(self) -> bool:
+        """Whether the copy is to end: nothing more is sent, and what is acknowledged is committed."""
+        return self._parts.retry.winding_up
+
+    @property
+    def appends(self) -> AppendedRuns:
+        """Gathers the offsets of what is acknowledged, over all attempts."""
+        return self._parts.indexing.runs
+
     def begin(self, attempt: CopyAttempt | None, writer: TargetWriter) -> None:
         """The commits from now on are those of ``attempt``; None: it does not read yet."""
         self._attempt, self._writer = attempt, writer
@@ -39,8 +50,19 @@ class CommitRecorder:
         count = parts.anchors.count_of_commit(parts.context.unix_ms(), attempt.outbox.counts.bytes)
         return replace(progress, target=mark, anchor=count)
 
+    def on_acquired(self, progress: Progress) -> None:
+        """The present attempt has acquired the partition, and its progress is exact."""
+        self._parts.target_check.tracker.on_committed(progress.target)
+        self._parts.recorder.on_acquired(progress)
+
     def on_committed(self, counts: CommitCounts) -> None:
-        """Record a commit of the present attempt."""
+        """Record a commit of the present attempt, which goes on: what has failed before it does not count any more."""
+        self.record(counts)
+        self._parts.failures.on_committed()
+        self._parts.retry.trouble = None
+
+    def record(self, counts: CommitCounts) -> None:
+        """Record a commit of the present attempt, which may be its last one."""
         parts, attempt = self._parts, self._attempt
         assert attempt is not None  # noqa: S101 - it has committed
         context, recorder = parts.context, parts.recorder

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 from mirror.relay.batches.exactly_once_way import WayChoice, WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
-from mirror.relay.partition.attempts.owner import AttemptOwner
 from mirror.relay.partition.attempts.source_reader import SourceReader
-from mirror.relay.partition.context import CopyContext
+from mirror.relay.partition.context import CopyContext, CopyHandle
 from mirror.relay.partition.parts.anchoring import AnchorMaker
 from mirror.relay.partition.parts.attempt_outcome import FailureClassifier
 from mirror.relay.partition.parts.gap_check import SourceGapCheck
@@ -19,7 +18,7 @@ from mirror.relay.partition.parts.offset_indexing import OffsetIndexing
 from mirror.relay.partition.parts.result_recorder import ResultRecorder
 from mirror.relay.partition.parts.retry import RetryController
 from mirror.relay.partition.parts.target_check import TargetLogCheck
-from mirror.relay.partition.states import PendingCall, awaited_text
+from mirror.relay.partition.waiting import PendingCall, awaited_text
 
 if TYPE_CHECKING:
     from mirror.relay.batches.target_limits import TargetLimits
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 class CopyParts:
     """What the attempts of one copy share."""
 
-    copy: AttemptOwner
+    copy: CopyHandle
     context: CopyContext
     policy: CopyPolicy
     recorder: ResultRecorder
@@ -53,7 +52,7 @@ class CopyParts:
 
 
 def make_parts(
-    copy: AttemptOwner,
+    copy: CopyHandle,
     policy: CopyPolicy,
     limits: TargetLimits,
     batch_size: int,

@@ -11,7 +11,7 @@ from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.partition.attempts.source_reader import MOST_THROTTLED_STALLS, SourceReader
-from mirror.relay.partition.states import MAX_REFETCHES, MAX_UNEXPLAINED_GAPS
+from mirror.relay.partition.limits import MAX_REFETCHES, MAX_UNEXPLAINED_GAPS
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import Gap, GapKind, SourceState, find_gap
 from mirror.timing import FOREVER_MS

@@ -10,7 +10,7 @@ from mirror.errors import DeliveryPhase, FlowError, KafkaTimeout
 from mirror.relay.partition.attempts.attempt import CopyAttempt
 from mirror.relay.partition.context import CopyContext, CopyHandle
 from mirror.relay.partition.expiries import TargetShrank, expiry_error
-from mirror.relay.partition.states import result_of
+from mirror.relay.partition.waiting import result_of
 from mirror.relay.progress.lookup.lookup_results import StartPosition
 from mirror.relay.progress.target_log import TargetLogTracker, TargetMark, truncated_error
 
@@ -67,12 +67,12 @@ class TargetLogCheck:
         outbox = attempt.outbox
         return self.tracker.mark_at(outbox.log_end, writer.producer_id, outbox.last_batch)
 
-    def update(self, attempt: CopyAttempt, writer: TargetWriter, now: int, *, ended: bool) -> None:
+    def update(self, attempt: CopyAttempt, writer: TargetWriter, now: int, *, ended: bool) -> TargetShrank | None:
         """Process finished lookups, and compare the log if its leader has changed; ``ended``: the range was read.
 
-        Raises TargetShrank if the new leader lacks records that the last one had; FlowError if the progress topic,
-        which is readable only now, says that the target was another topic before; DeliveryTimeout if a commit, or the
-        end of the range, has waited too long for the new leader's answer.
+        Return that the new leader lacks records that the last one had. Raises FlowError if the progress topic, which
+        is readable only now, says that the target was another topic before; DeliveryTimeout if a commit, or the end of
+        the range, has waited too long for the new leader's answer.
         """
         if self._record_check is not None and self._record_check.done():
             record_check, self._record_check = self._record_check, None
@@ -89,8 +89,7 @@ class TargetLogCheck:
             if isinstance(late := compared.exception(), KafkaTimeout):
                 self._check_deadline(attempt, late, now, ended=ended)
             elif not self.tracker.on_compared(result_of(compared)):
-                msg = "the target has a new leader, and its log does not reach as far as the last one's"
-                raise TargetShrank(msg)
+                return TargetShrank("the target has a new leader, and its log does not reach as far as the last one's")
         if self._comparison is None and (verified := self.tracker.mark_to_compare(self._leader_epoch())) is not None:
             attempt.outbox.process_answers(now)  # those of the last leader came before the metadata of the new one
             mark = self._acknowledged(attempt, writer) or verified
@@ -98,6 +97,7 @@ class TargetLogCheck:
             self._context.step_when_done(self._copy, self._comparison)
         # A commit now would store a higher mark, and hide what the new leader lacks below it.
         attempt.comparing_target = self._comparison is not None
+        return None
 
     def _leader_epoch(self) -> int | None:
         leader = self._context.target_leader(self._copy)
