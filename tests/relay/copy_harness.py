@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 from mirror.consumer.fetched import Fetched
+from mirror.consumer.positions import LastResponse
 from mirror.errors import KafkaError
 from mirror.producer.batch.batches import RecordMetadata
 from mirror.relay.batches.exactly_once_way import WayRules
@@ -195,6 +196,11 @@ class CopyHarness:
             self.context.fetch_offset = fetched.next_offset
         self.copy.on_fetched(fetched, self.clock.now())
         self.context.run_until_idle()
+
+    def source_answers(self) -> None:
+        """The source has answered a fetch: it has nothing more."""
+        now = self.clock.now()
+        self.copy.on_source_response(LastResponse(now, None), now)
 
     def source_checked(
         self, *, earliest: int = 0, end: int = 1_000, topic_id: str = TOPIC_ID, leader_epoch: int | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -205,12 +205,12 @@ class HandContext:
         del copy
         self.segments += segments
 
-    def no_leader_reason(self, copy: CopyHandle) -> str:
-        del copy
+    def no_leader_reason(self, target: TopicPartition) -> str:
+        del target
         return self.no_leader_text
 
-    def target_leader(self, copy: CopyHandle) -> tuple[int, int] | None:
-        del copy
+    def target_leader(self, target: TopicPartition) -> tuple[int, int] | None:
+        del target
         return self.leader
 
     def new_writer(self, copy: CopyHandle, way: Way | None) -> HandWriter:
@@ -235,14 +235,14 @@ class HandContext:
         del copy
         self.read_position = None
 
-    def source_state(self, copy: CopyHandle) -> Future[SourceState]:
-        del copy
+    def source_state(self, source: TopicPartition, copied_topic: str) -> Future[SourceState]:
+        del source, copied_topic
         self.source_lookups.append(Future())
         return self.source_lookups[-1]
 
     def resolve_start(
         self,
-        copy: CopyHandle,
+        target: TopicPartition,
         progress: Progress | None,
         mark: TargetMark | None,
         timeout_ms: int,
@@ -251,24 +251,24 @@ class HandContext:
         continues: bool = False,
         to_end: bool = False,
     ) -> Future[StartPosition]:
-        del copy, timeout_ms, to_end
+        del target, timeout_ms, to_end
         self.start_continues = continues
         self.shrunk_to = shrunk_to
         self.start_requests.append((progress, mark))
         self.start_lookups.append(Future())
         return self.start_lookups[-1]
 
-    def compare_target(self, copy: CopyHandle, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
-        del copy, timeout_ms
+    def compare_target(self, target: TopicPartition, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
+        del target, timeout_ms
         self.comparisons.append((mark, Future()))
         return self.comparisons[-1][1]
 
-    def foreign_finder(self, copy: CopyHandle) -> IsForeign | None:
-        del copy
+    def foreign_finder(self, source: TopicPartition, topic_id: Callable[[], str]) -> IsForeign | None:
+        del source, topic_id
         return self.is_foreign
 
-    def reencoder(self, copy: CopyHandle) -> SubmitReencode:
-        del copy
+    def reencoder(self, source: TopicPartition) -> SubmitReencode:
+        del source
 
         def submit(sources: Sequence[AnyBatch], spec: ReencodeSpec) -> Future[ReencodeResult]:
             future: Future[ReencodeResult] = Future()
@@ -300,8 +300,8 @@ class HandContext:
     def may_fence_again(self) -> bool:
         return self.names_run
 
-    def source_error(self, copy: CopyHandle) -> str:
-        del copy
+    def source_error(self, source: TopicPartition) -> str:
+        del source
         assert self.read_position is not None, "the consumer knows only the partitions that it reads"
         return self.source_error_text
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mirror.backoff import Backoff
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
+from mirror.consumer.positions import LastResponse
 from mirror.meters import Histogram
 from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.reencode_decision import IsForeign
@@ -51,16 +52,6 @@ class CopyHandle(Protocol):
         ...
 
     @property
-    def copied_topic_id(self) -> str:
-        """The id of the source topic that the progress belongs to; empty if unknown."""
-        ...
-
-    @property
-    def read_topic_id(self) -> str:
-        """The id of the source topic that is read; empty if unknown."""
-        ...
-
-    @property
     def awaits_acknowledgement(self) -> bool:
         """Whether an acknowledgement should wake the task. Also called from network threads."""
         ...
@@ -90,20 +81,12 @@ class CopyHandle(Protocol):
         """Take the batches of a fetch, or its error; it was requested after the last :meth:`CopyContext.read_from`."""
         ...
 
-    def on_source_response(self, at_ms: int, end: int | None) -> None:
-        """The source answered a fetch at ``at_ms``, and ends at offset ``end`` (None: unknown)."""
+    def on_source_response(self, response: LastResponse, now: int) -> None:
+        """This is the last response of the source's broker, also if it had nothing of the partition."""
         ...
 
-    def on_source_throttled(self, until_ms: int, now: int) -> None:
-        """The source's broker returns no records before ``until_ms``, as a quota is exceeded (KIP-219)."""
-        ...
-
-    def on_fetch_skipped(self, now: int) -> None:
+    def on_fetch_skipped(self, now: int, *, budget_exhausted: bool = False) -> None:
         """Nothing is fetched at ``now``: the source cannot be blamed for its silence."""
-        ...
-
-    def on_budget_exhausted(self) -> None:
-        """Fetching is paused: the source budget is exhausted."""
         ...
 
 
@@ -152,11 +135,11 @@ class CopyContext(Protocol):
         """Write ``segments`` to the flow's offset topic some time, if that is possible."""
         ...
 
-    def target_leader(self, copy: CopyHandle) -> tuple[int, int] | None:
+    def target_leader(self, target: TopicPartition) -> tuple[int, int] | None:
         """Return (node, leader epoch) of the target partition from cached metadata."""
         ...
 
-    def no_leader_reason(self, copy: CopyHandle) -> str:
+    def no_leader_reason(self, target: TopicPartition) -> str:
         """Return why cached metadata has no leader of the target partition, as ``': <reason>'``, or ``''``."""
         ...
 
@@ -183,13 +166,13 @@ class CopyContext(Protocol):
         """Fetch nothing until :meth:`read_from`."""
         ...
 
-    def source_state(self, copy: CopyHandle) -> Future[SourceState]:
-        """Look up the source partition's id and bounds; carefully if it is not the topic that was copied."""
+    def source_state(self, source: TopicPartition, copied_topic: str) -> Future[SourceState]:
+        """Look up the source partition's id and bounds; carefully if its topic is not the one that was copied."""
         ...
 
     def resolve_start(
         self,
-        copy: CopyHandle,
+        target: TopicPartition,
         progress: Progress | None,
         mark: TargetMark | None,
         timeout_ms: int,
@@ -208,16 +191,19 @@ class CopyContext(Protocol):
         """
         ...
 
-    def compare_target(self, copy: CopyHandle, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
+    def compare_target(self, target: TopicPartition, mark: TargetMark, timeout_ms: int) -> Future[TargetMark | None]:
         """Return ``mark`` for the present leader; None if its log may lack records, and has to be resolved again."""
         ...
 
-    def reencoder(self, copy: CopyHandle) -> SubmitReencode:
-        """Return a function that re-encodes batches of this copy in another thread."""
+    def reencoder(self, source: TopicPartition) -> SubmitReencode:
+        """Return a function that re-encodes batches of ``source`` in another thread; partitions take turns."""
         ...
 
-    def foreign_finder(self, copy: CopyHandle) -> IsForeign | None:
-        """Return what decides which batches of the source are not copied; None if all are."""
+    def foreign_finder(self, source: TopicPartition, topic_id: Callable[[], str]) -> IsForeign | None:
+        """Return what decides which batches of the source are not copied; None if all are.
+
+        ``topic_id`` returns the id of the topic that is read: it changes where that was made again.
+        """
         ...
 
     def step_when_done(self, copy: CopyHandle, future: Future[Any]) -> None:
@@ -236,6 +222,6 @@ class CopyContext(Protocol):
         """Whether the control record, as read a short while ago, names this run: what has fenced a copy is no other."""
         ...
 
-    def source_error(self, copy: CopyHandle) -> str:
+    def source_error(self, source: TopicPartition) -> str:
         """Return the last error of the source partition as ``': <error>'``, or ``''``."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from mirror.client import Consumer, OffsetAndMetadata, TopicPartition
@@ -44,11 +44,16 @@ class FetchSteering:
         max_partition_bytes: int,
         stall_ms: int,
         now: int,
+        on_moved: Callable[[TopicPartition], None] | None = None,
     ) -> None:
-        """``max_partition_bytes`` is ``max.partition.fetch.bytes``; ``stall_ms`` is how long a source may be silent."""
+        """``max_partition_bytes`` is ``max.partition.fetch.bytes``; ``stall_ms`` is how long a source may be silent.
+
+        ``on_moved`` is called with a source partition that is read from elsewhere from now on, or not at all.
+        """
         self._consumer: Final = consumer
         self._budget: Final = budget
         self._limiter: Final = limiter
+        self._on_moved: Final = on_moved
         self._max_partition_bytes: Final = max_partition_bytes
         self._check_responses_ms: Final = max(1, stall_ms // 4)
         self._reading: dict[TopicPartition, CopyHandle] = {}
@@ -73,17 +78,24 @@ class FetchSteering:
 
     def stop_reading(self, copy: CopyHandle) -> None:
         """Fetch nothing for ``copy`` until :meth:`read_from`."""
+        if self._on_moved is not None:
+            self._on_moved(copy.source)
         if self._reading.pop(copy.source, None) is not None:
             self._changed.add(copy.source)
         self._seeks.pop(copy.source, None)
 
+    def source_error(self, source: TopicPartition) -> str:
+        """Return why nothing comes from the source partition as ``': <error>'``, or ``''``."""
+        response = self._consumer.last_responses().get(source)
+        if response is not None and response.throttled_until_ms > 0:
+            return f": {THROTTLED}"
+        error = self._consumer.last_error(source)
+        return f": {error}" if error is not None else ""
+
     # --- what the task's loop does in each turn
 
     def check_responses(self, now: int) -> None:
-        """Notify copies of their brokers' responses.
-
-        A source that throttles the client has not stalled (KIP-219), nor has a followed copy's that has nothing new.
-        """
+        """Notify copies of their brokers' responses."""
         if now < self._check_responses_at:
             return
         followed = [copy for copy in self._reading.values() if copy.range.open_ended]
@@ -92,10 +104,7 @@ class FetchSteering:
         for copy in self._reading.values():
             if (response := responses.get(copy.source)) is None:
                 continue
-            if copy.range.open_ended:
-                copy.on_source_response(response.at_ms, response.end)
-            elif response.throttled_until_ms > 0:
-                copy.on_source_throttled(response.throttled_until_ms, now)
+            copy.on_source_response(response, now)
             answered += 1
             throttled += response.throttled_until_ms > 0
         if answered:
@@ -177,8 +186,7 @@ class FetchSteering:
     def _may_fetch(self, copy: CopyHandle, now: int) -> bool:
         wants = copy.wants_more
         if wants and not self._budget.may_fetch(copy.held_bytes, self._max_partition_bytes):
-            copy.on_fetch_skipped(now)
-            copy.on_budget_exhausted()
+            copy.on_fetch_skipped(now, budget_exhausted=True)
             return False
         return wants
 

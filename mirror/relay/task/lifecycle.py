@@ -28,9 +28,11 @@ class TaskLifecycle:
         timeouts: CopyTimeouts,
         read_control: Callable[[], Future[RunControl | None]],
         on_command: Callable[[Command], object],
-        now: int,
+        now: Callable[[], int],
     ) -> None:
         """``read_control`` reads the control record of the flow's runs; ``on_command`` gets what does not stop it."""
+        self.active: Final = set[PartitionCopy]()
+        """The copies that are not done."""
         self.stop_reason = ""
         """Why the task is to stop; "": it is not."""
         self.wind_up_ms: Final = min(timeouts.request_timeout_ms, policy.wind_up_ms)
@@ -40,7 +42,7 @@ class TaskLifecycle:
                 read_control,
                 policy.run,
                 policy.job,
-                now,
+                now(),
                 generation=policy.generation,
                 task=policy.task,
                 attempt=policy.attempt,
@@ -49,6 +51,7 @@ class TaskLifecycle:
             else None
         )
         self._on_command: Final = on_command
+        self._now: Final = now
         self._abort_at = FOREVER_MS
 
     @property
@@ -56,33 +59,32 @@ class TaskLifecycle:
         """Whether the task is not to stop: copies may begin."""
         return not self.stop_reason
 
-    def may_retry(self, active: Collection[PartitionCopy]) -> bool:
+    def may_retry(self) -> bool:
         """Whether to retry expired copies: until the task is to stop, while one is followed, or has not expired."""
-        return self.lasts and any(copy.range.open_ended or not copy.expired for copy in active)
+        return self.lasts and any(copy.range.open_ended or not copy.expired for copy in self.active)
 
-    def is_confirmed(self, now: int) -> bool:
+    def is_confirmed(self) -> bool:
         """Whether the control record, as read less than ``FAILURE_BACKOFF_MS`` ago, says that the task may continue.
 
         So what has fenced a copy that waits for so long is no other run.
         """
-        return self._control is not None and now - self._control.confirmed_ms < FAILURE_BACKOFF_MS
+        return self._control is not None and self._now() - self._control.confirmed_ms < FAILURE_BACKOFF_MS
 
-    def update(self, now: int, active: Collection[PartitionCopy]) -> Collection[PartitionCopy]:
-        """Stop if the control record says so; return the copies to step. ``active`` are those that are not done."""
+    def update(self, now: int) -> Collection[PartitionCopy]:
+        """Stop if the control record says so; return the copies to step."""
         if self._control is not None and self.lasts and (command := self._control.poll(now)) is not None:
             if command.stop is not None:
                 self.stop_reason, self._abort_at = command.reason(), now + self.wind_up_ms
                 _log.info("job %d of run %s stops: %s", self._policy.job, self._policy.run, self.stop_reason)
-                return self._wind_up(active, now, immediately=False)
+                return self._wind_up(now, immediately=False)
             self._on_command(command)
         if now < self._abort_at:
             return ()
         self._abort_at = FOREVER_MS
-        return self._wind_up(active, now, immediately=True)
+        return self._wind_up(now, immediately=True)
 
-    @staticmethod
-    def _wind_up(active: Collection[PartitionCopy], now: int, *, immediately: bool) -> Collection[PartitionCopy]:
-        ended = list(active)
+    def _wind_up(self, now: int, *, immediately: bool) -> Collection[PartitionCopy]:
+        ended = list(self.active)
         for copy in ended:
             copy.wind_up(now, immediately=immediately)
         return ended

@@ -78,7 +78,7 @@ class Task:
         self._due: Final[dict[PartitionCopy, int]] = {}
         self._next_due_ms = now
         """The earliest of :attr:`_due` when the task last waited; they change only after :meth:`_step_due`."""
-        self._lifecycle: Final = TaskLifecycle(policy, timeouts, self._read_control, self._on_command, now)
+        self._lifecycle: Final = TaskLifecycle(policy, timeouts, self._read_control, self._on_command, clock.now)
         self._periods: Final = PeriodObserver(observer or NullObserver(), self._on_failed)
         self._context: Final = TaskContext(
             clients,
@@ -93,7 +93,7 @@ class Task:
             lookup_executor=lookup_executor,
             wake_event=wake_event,
         )
-        self._active: Final = self._context.active
+        self._active: Final = self._lifecycle.active
         self._set_rules(rules)
         submit, change, wake = self._context.workers.submit, self._context.workers.submit_change, self._context.wake
         self._lives_on: Final = not rows or any(row.open_ended for row in rows)
@@ -262,7 +262,7 @@ class Task:
         context.take_decided(now)
         stepped = self._step_due(now)
         self._step_queued(now, stepped)
-        context.to_step.extend(self._lifecycle.update(now, self._active))
+        context.to_step.extend(self._lifecycle.update(now))
         steering.check_responses(now)
         for copy in stepped:
             if copy.done:

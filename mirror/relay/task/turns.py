@@ -20,8 +20,9 @@ TURN_MS: Final = 3_000
 class AcquisitionTurns:
     """Copies begin in the order in which they ask; the timeouts of a copy that waits have not begun."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], now: Callable[[], int]) -> None:
         self._wake: Final = wake
+        self._now: Final = now
         self._lock: Final = threading.Lock()
         self._turns: Final[dict[Future[Any], int]] = {}
         """When the turn of each call ends at the latest, in the order of these times."""
@@ -35,10 +36,10 @@ class AcquisitionTurns:
         self._waiting[copy] = None
         return False
 
-    def begun(self, call: Future[Any], now: int) -> None:
+    def begun(self, call: Future[Any]) -> None:
         """An acquisition has begun, and has its turn until ``call`` is done, at most for ``TURN_MS``."""
         with self._lock:
-            self._turns[call] = now + TURN_MS
+            self._turns[call] = self._now() + TURN_MS
         call.add_done_callback(self._on_ended)
 
     def _on_ended(self, call: Future[Any]) -> None:

@@ -60,11 +60,11 @@ def test_gap_is_skipped_if_the_flow_allows_it_and_counted_after_its_commit(
 
 def test_the_topic_that_is_read_is_the_new_one_once_a_deleted_one_is_skipped() -> None:
     run = CopyHarness(50, on_gap="skip").opened(5)
-    assert run.copy.read_topic_id == TOPIC_ID
+    assert run.copy.recorder.topic_id == TOPIC_ID
     run.fetch_fails(LogTruncated("recreated"))
     run.source_checked(topic_id="another", earliest=0)
     run.commit()
-    assert run.copy.read_topic_id == "another"
+    assert run.copy.recorder.topic_id == "another"
 
 
 def test_gap_whose_commit_failed_is_counted_once() -> None:

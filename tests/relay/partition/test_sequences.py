@@ -50,7 +50,7 @@ def wait(run: CopyHarness, ms: int) -> None:
     until = run.clock.now() + ms
     while run.clock.now() < until:
         run.advance(1_000)
-        run.copy.on_source_response(run.clock.now())
+        run.source_answers()
 
 
 def test_attempt_with_nothing_to_send_does_not_fence() -> None:

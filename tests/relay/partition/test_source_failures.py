@@ -227,8 +227,8 @@ def test_copy_that_awaits_target_does_not_stall() -> None:
 
 
 def test_source_that_is_not_fetched_does_not_stall() -> None:
-    run = CopyHarness(3).opened(0)
+    run = CopyHarness(OPEN_END).opened(0)
     run.clock.advance(TIMES.stall_ms - 1)
-    run.copy.on_source_response(run.clock.now())
+    run.source_answers()
     run.advance(TIMES.stall_ms - 1)
     assert run.copy.state is CopyState.COPYING

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.errors import AuthorizationFailed, CorruptBatch, DeliveryTimeout, Fenced, KafkaTimeout, OffsetOutOfRange
-from mirror.relay.batches.way_rules import WayRules
+from mirror.relay.batches.exactly_once_way import WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
 from mirror.relay.partition.limits import FAILURE_BACKOFF_MS

@@ -379,7 +379,7 @@ def test_comparison_that_delays_nothing_is_retried_without_an_expiry() -> None:
     for lookups in range(1, 6):
         assert len(run.context.comparisons) == lookups
         run.clock.advance(TIMES.stall_ms)
-        run.copy.on_source_response(run.clock.now())
+        run.source_answers()
         run.context.comparisons[-1][1].set_exception(KafkaTimeout("no leader"))
         run.context.run_until_idle()
     assert run.copy.state is CopyState.COPYING

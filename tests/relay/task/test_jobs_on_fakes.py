@@ -318,7 +318,7 @@ def test_a_fenced_copy_waits_until_the_control_record_names_its_run(
     site = in_transactions
     for module in (retry, lifecycle):
         monkeypatch.setattr(module, "FAILURE_BACKOFF_MS", 100)
-    monkeypatch.setattr(ending, "_CONFIRM_MS", 20)
+    monkeypatch.setattr(ending, "CONFIRM_MS", 20)
     site.begin(0)
     site.write(0)
     site.committed(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,6 +83,15 @@ def test_a_task_whose_driver_has_died_stops_in_order(monkeypatch: pytest.MonkeyP
     assert 0 <= job.passed_ms - (300_000 + DEAD_AFTER_MS) <= 2_000
 
 
+@dataclass(eq=False)
+class _Copy:
+    range: SimpleNamespace
+    expired: bool
+
+    def wind_up(self, now: int, *, immediately: bool) -> None:
+        """It ends by itself."""
+
+
 @pytest.mark.parametrize(
     ("copies", "retries"),
     [([(True, True)], True), ([(False, True)], False), ([(False, True), (False, False)], True), ([], False)],
@@ -92,15 +101,13 @@ def test_expired_copies_are_retried_while_one_is_followed_or_has_not_expired(
 ) -> None:
     """A run ends, although its target may stay away: its next schedule continues. A stream has no other."""
     stop: Future[RunControl | None] = done(STOP)
-    one = TaskLifecycle(CopyPolicy(run="run-1", job=3), TIMES, lambda: stop, lambda _: None, 0)
-    active: Any = [
-        SimpleNamespace(range=SimpleNamespace(open_ended=followed), expired=expired, wind_up=lambda *_, **__: 0)
-        for followed, expired in copies
-    ]
-    assert one.may_retry(active) is retries
+    one = TaskLifecycle(CopyPolicy(run="run-1", job=3), TIMES, lambda: stop, lambda _: None, lambda: 0)
+    active: Any = [_Copy(SimpleNamespace(open_ended=followed), expired) for followed, expired in copies]
+    one.active.update(active)
+    assert one.may_retry() is retries
     for now in (0, 1):
-        one.update(now, active)
-    assert not one.may_retry(active), "it is to stop"
+        one.update(now)
+    assert not one.may_retry(), "it is to stop"
 
 
 def test_reads_that_fail_end_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,9 +218,9 @@ def test_a_flow_s_transform_is_applied(harness: TaskHarness) -> None:
 def test_acknowledgement_wakes_the_task_for_a_copy_that_was_refused_room(held: int, after_ms: int, wakes: bool) -> None:
     """If no copy was refused room, or all were asked just now, none waits, and the task is not woken."""
     clock = FakeClock()
-    names = ("lookups", "anchors", "offsets", "positions", "origin")
-    absent: dict[str, None] = dict.fromkeys(names)
-    clients = cast("Any", SimpleNamespace(consumer=Source(clock, {}), **absent))
+    absent: dict[str, None] = dict.fromkeys(("anchors", "offsets", "positions", "origin"))
+    lookups, admin = SimpleNamespace(source_state=None), SimpleNamespace(known_leader=None)
+    clients = cast("Any", SimpleNamespace(consumer=Source(clock, {}), lookups=lookups, admin=admin, **absent))
     wake_event = threading.Event()
     context = TaskContext(
         clients,
@@ -228,7 +228,7 @@ def test_acknowledgement_wakes_the_task_for_a_copy_that_was_refused_room(held: i
         TIMES,
         clock,
         Backoff(100, 1_000, random.Random(1)),
-        cast("Any", None),
+        cast("Any", SimpleNamespace(may_retry=None, is_confirmed=None)),
         NullObserver(),
         buffer_memory=1_000_000,
         max_partition_bytes=1_000,

@@ -15,6 +15,7 @@ from mirror.relay.task import turns as module
 from mirror.relay.task.turns import TURN_MS, AcquisitionTurns
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
+from tests.fakes.clock import FakeClock
 from tests.fakes.control import Action, ServerCall
 from tests.fakes.record_batches import build
 from tests.relay.fake_pair import FakePair
@@ -30,10 +31,10 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("one_at_a_time")
 def test_copies_begin_in_their_order_when_others_have_ended() -> None:
     woken: list[bool] = []
-    turns = AcquisitionTurns(lambda: woken.append(True))
+    turns = AcquisitionTurns(lambda: woken.append(True), lambda: 0)
     calls: list[Future[None]] = [Future(), Future()]
     assert turns.may_begin(A)
-    turns.begun(calls[0], 0)
+    turns.begun(calls[0])
     assert not turns.may_begin(B)
     assert not turns.may_begin(C)
     assert turns.take_ready({A, B, C}, 0) == []
@@ -42,7 +43,7 @@ def test_copies_begin_in_their_order_when_others_have_ended() -> None:
     assert woken
     assert turns.take_ready({A, B, C}, 0) == [B]
     assert turns.may_begin(B)
-    turns.begun(calls[1], 0)
+    turns.begun(calls[1])
     assert turns.take_ready({A, B, C}, 0) == []
     calls[1].set_result(None)
     assert turns.take_ready({A, B, C}, 0) == [C]
@@ -50,9 +51,9 @@ def test_copies_begin_in_their_order_when_others_have_ended() -> None:
 
 @pytest.mark.usefixtures("one_at_a_time")
 def test_copies_that_have_ended_take_no_turn() -> None:
-    turns = AcquisitionTurns(lambda: None)
+    turns = AcquisitionTurns(lambda: None, lambda: 0)
     call: Future[None] = Future()
-    turns.begun(call, 0)
+    turns.begun(call)
     assert not turns.may_begin(A)
     assert not turns.may_begin(B)
     call.set_result(None)
@@ -61,17 +62,19 @@ def test_copies_that_have_ended_take_no_turn() -> None:
 
 @pytest.mark.usefixtures("one_at_a_time")
 def test_acquisition_that_does_not_end_holds_up_others_only_for_its_turn() -> None:
-    turns = AcquisitionTurns(lambda: None)
+    clock = FakeClock(100)
+    turns = AcquisitionTurns(lambda: None, clock.now)
     stuck: Future[None] = Future()
     assert turns.may_begin(A)
-    turns.begun(stuck, 100)
+    turns.begun(stuck)
     assert turns.due_ms() == FOREVER_MS, "no copy waits"
     assert not turns.may_begin(B)
     assert turns.due_ms() == 100 + TURN_MS
     assert turns.take_ready({A, B}, 99 + TURN_MS) == []
     assert turns.take_ready({A, B}, 100 + TURN_MS) == [B]
     assert turns.may_begin(B)
-    turns.begun(Future(), 100 + TURN_MS)
+    clock.advance(TURN_MS)
+    turns.begun(Future())
     stuck.set_result(None)
     assert not turns.may_begin(C), "a turn ends once"
 

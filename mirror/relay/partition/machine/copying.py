@@ -177,7 +177,7 @@ class Copying:
         self.attempt = None
         parts.gap_check.begin(stalled=attempt is not None and attempt.source_stalled(now))
         parts.context.stop_reading(parts.copy)
-        parts.call.begin(parts.context.source_state(parts.copy))
+        parts.call.begin(parts.context.source_state(parts.copy.source, parts.recorder.copied_topic_id))
 
     def take_source(self) -> CopyEvent | None:
         """Return what follows once the source has answered. Raises MirrorError if nothing explains its silence."""
@@ -188,7 +188,7 @@ class Copying:
         state: SourceState = result_of(future)
         recorder, gap_check = parts.recorder, parts.gap_check
         assert recorder.progress is not None  # noqa: S101 - reading begins at it
-        progress = replace(recorder.progress, topic_id=parts.copy.copied_topic_id)
+        progress = replace(recorder.progress, topic_id=recorder.copied_topic_id)
         acquired = self._writer.acquired and self._loss is None
         if not acquired and gap_check.needs_exact(progress, state):
             self._goes_on_at(progress, commit_required=True)  # which acquires it, and finds what was appended

@@ -150,7 +150,7 @@ class Opening:
         self._shrunk_to = parts.target_check.shrunk_to(mark, atomic=self._writer.atomic)
         left_ms = max(1, parts.context.timeouts.delivery_timeout_ms - (now - self.began_ms))
         start = parts.context.resolve_start(
-            parts.copy,
+            parts.copy.target,
             found,
             mark,
             left_ms,

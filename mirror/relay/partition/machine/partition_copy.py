@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
+from mirror.consumer.positions import LastResponse
 from mirror.errors import MirrorError
 from mirror.relay.batches.exactly_once_way import WayRules
 from mirror.relay.batches.trace_parents import TraceParents
@@ -123,16 +124,6 @@ class PartitionCopy:
         return self._retry.winding_up
 
     @property
-    def copied_topic_id(self) -> str:
-        """The id of the source topic that the progress belongs to; empty if unknown."""
-        return self.recorder.copied_topic_id
-
-    @property
-    def read_topic_id(self) -> str:
-        """The id of the source topic that is read; empty if unknown."""
-        return self.recorder.topic_id
-
-    @property
     def wants_more(self) -> bool:
         """Whether it can use more of the source."""
         attempt = self._attempt
@@ -152,7 +143,7 @@ class PartitionCopy:
     @property
     def awaits_first_response(self) -> bool:
         """Whether it reads, and the source has not reported its end yet."""
-        return self.state is CopyState.COPYING and self._reader.last_stable_offset == FOREVER_MS
+        return self._attempt is not None and self._reader.last_stable_offset == FOREVER_MS
 
     @property
     def _attempt(self) -> CopyAttempt | None:
@@ -195,29 +186,28 @@ class PartitionCopy:
             self._context.stop_reading(self)
         self.step(now)
 
-    def on_source_response(self, at_ms: int, end: int | None = None) -> None:
-        """The source answered a fetch at ``at_ms``, and ends at offset ``end`` (None: unknown)."""
-        if (attempt := self._attempt) is None:
+    def on_source_response(self, response: LastResponse, now: int) -> None:
+        """This is the last response of the source's broker.
+
+        A source that throttles the client has not stalled (KIP-219), nor has a followed one that has nothing new.
+        """
+        attempt, reader = self._attempt, self._reader
+        if attempt is None:
             return
-        if at_ms > self._reader.last_response_ms:
-            self._reader.last_response_ms, self._retry.last_failure = at_ms, None
-        if end is not None and self.awaits_first_response and self._reader.confirm_end(end):
-            self.recorder.on_nothing_to_fetch(attempt, self._reader)
+        if not self.range.open_ended:
+            if response.throttled_until_ms > 0:
+                reader.on_throttled(response.throttled_until_ms, now)
+            return
+        if response.at_ms > reader.last_response_ms:
+            reader.last_response_ms, self._retry.last_failure = response.at_ms, None
+        if response.end is not None and self.awaits_first_response and reader.confirm_end(response.end):
+            self.recorder.on_nothing_to_fetch(attempt, reader)
 
-    def on_source_throttled(self, until_ms: int, now: int) -> None:
-        """The source's broker returns no records before ``until_ms``, as a quota is exceeded (KIP-219)."""
-        if self.state is CopyState.COPYING:
-            self._reader.on_throttled(until_ms, now)
-
-    def on_fetch_skipped(self, now: int) -> None:
+    def on_fetch_skipped(self, now: int, *, budget_exhausted: bool = False) -> None:
         """Nothing is fetched at ``now``: the source cannot be blamed for its silence."""
-        if self.state is CopyState.COPYING:
-            self._reader.last_response_ms = max(now, self._reader.last_response_ms)
-
-    def on_budget_exhausted(self) -> None:
-        """Fetching is paused: the source budget is exhausted."""
         if (attempt := self._attempt) is not None:
-            attempt.budget_exhausted = True
+            self._reader.last_response_ms = max(now, self._reader.last_response_ms)
+            attempt.budget_exhausted = attempt.budget_exhausted or budget_exhausted
 
     # --- steps
 

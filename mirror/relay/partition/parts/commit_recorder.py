@@ -66,7 +66,7 @@ class CommitRecorder:
         parts, attempt = self._parts, self._attempt
         assert attempt is not None  # noqa: S101 - it has committed
         context, recorder = parts.context, parts.recorder
-        leader = context.target_leader(parts.copy)
+        leader = context.target_leader(parts.copy.target)
         parts.target_check.tracker.on_committed(attempt.commits.committed.target)
         if parts.choice is not None:
             recorder.set_way(parts.choice.way, parts.choice.reason)

@@ -68,14 +68,14 @@ def make_parts(
         limits,
         policy,
         batch_size,
-        reencode=context.reencoder(copy),
+        reencode=context.reencoder(copy.source),
         budget=context.source_budget,
-        is_foreign=context.foreign_finder(copy),
+        is_foreign=context.foreign_finder(copy.source, lambda: recorder.topic_id),
     )
     failures = FailureClassifier(copy.source, copy.target, policy, reader.pipeline, context.unix_ms)
 
     def awaited() -> str:
-        return awaited_text(recorder.timeline.phase, context.no_leader_reason(copy))
+        return awaited_text(recorder.timeline.phase, context.no_leader_reason(copy.target))
 
     return CopyParts(
         copy=copy,
@@ -95,7 +95,7 @@ def make_parts(
             awaited,
         ),
         gap_check=SourceGapCheck(
-            copied, policy, reader, context.timeouts.stall_ms, partial(context.source_error, copy)
+            copied, policy, reader, context.timeouts.stall_ms, partial(context.source_error, copy.source)
         ),
         target_check=TargetLogCheck(copy, context),
         anchors=AnchorMaker(exactly_once=policy.exactly_once),

@@ -93,14 +93,14 @@ class TargetLogCheck:
         if self._comparison is None and (verified := self.tracker.mark_to_compare(self._leader_epoch())) is not None:
             attempt.outbox.process_answers(now)  # those of the last leader came before the metadata of the new one
             mark = self._acknowledged(attempt, writer) or verified
-            self._comparison = self._context.compare_target(self._copy, mark, self._context.timeouts.stall_ms)
+            self._comparison = self._context.compare_target(self._copy.target, mark, self._context.timeouts.stall_ms)
             self._context.step_when_done(self._copy, self._comparison)
         # A commit now would store a higher mark, and hide what the new leader lacks below it.
         attempt.comparing_target = self._comparison is not None
         return None
 
     def _leader_epoch(self) -> int | None:
-        leader = self._context.target_leader(self._copy)
+        leader = self._context.target_leader(self._copy.target)
         return None if leader is None else leader[1]
 
     def _check_deadline(self, attempt: CopyAttempt, error: KafkaTimeout, now: int, *, ended: bool) -> None:
