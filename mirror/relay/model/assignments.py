@@ -102,7 +102,8 @@ class OwnAssignments:
         """Those of which nothing is decided yet."""
         self._held: Final = dict[TopicPartition, int]()
         """The partitions that this task copies, with the version that it holds them by; 0: its row."""
-        self._seen: Final = dict[TopicPartition, int]()
+        self._seen = dict[TopicPartition, int]()
+        """The version of each entry that was applied, while the job has the entry."""
         self.applied = -1
         """The newest version whose entries were applied; -1: none."""
 
@@ -128,6 +129,8 @@ class OwnAssignments:
                 self._held[target] = entry.version
             elif (settles := self._settles(target, entry)) is not None:
                 released.append((target, settles))
+        # What an announced version is without was deleted. A reading of before may be without what came later.
+        self._seen = {target: seen for target, seen in self._seen.items() if target in own or seen > version}
         self.applied = max(self.applied, version)
         return Change(tuple(taken), tuple(released))
 

@@ -209,6 +209,25 @@ def test_nothing_is_kept_of_a_partition_that_does_not_exist_any_more() -> None:
     assert (table.entries(), table.lacking([T0, T1])) == ([], {T0}), "what has an owner is kept"
 
 
+def test_a_task_keeps_nothing_of_entries_that_were_deleted() -> None:
+    """Topics come and go for months."""
+    own = OwnAssignments("run", 1, 0, [])
+    for version in range(1, 41, 2):
+        taken, released = entry(version, 0, range_of(version)), entry(version + 1, RELEASED, range_of(version))
+        own.apply({taken.target: taken}, version)
+        own.apply({released.target: replace(released, previous=0)}, version + 1)
+    assert len(own._seen) <= 2
+
+
+def test_an_entry_that_an_old_reading_is_without_is_not_applied_again() -> None:
+    own = OwnAssignments("run", 1, 0, [])
+    taken, released = entry(1, 0, R0), replace(entry(2, RELEASED, R0), previous=0)
+    own.apply({T0: taken}, 1)
+    own.apply({T0: released}, 2)
+    own.apply({}, 0)
+    assert not own.apply({T0: taken}, 1)
+
+
 # --- tasks that are lost
 
 

@@ -70,8 +70,8 @@ def test_an_event_that_a_state_does_not_know_is_raised() -> None:
 # --- a copy goes by the table
 
 
-def _opening(**options: int) -> CopyHarness:
-    return CopyHarness(10, **options)
+def _opening() -> CopyHarness:
+    return CopyHarness(10)
 
 
 def _resolving() -> CopyHarness:
