@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 
 from mirror.errors import ConfigError, Problem
 from mirror.timing import FOREVER_MS
+from mirror.wire.integers import INT32_MAX
 
 Kind = Literal["str", "int", "bool", "list", "secret", "callable"]
 
-INT_MAX: Final = 2**31 - 1
 HIDDEN: Final = "***"
 NOT_SET: Final = "(not set)"
 
@@ -26,7 +26,7 @@ class Key:
     default: Any
     doc: str
     low: int = 0
-    high: int = INT_MAX
+    high: int = INT32_MAX
     choices: tuple[Any, ...] = ()
 
     @property
@@ -62,7 +62,7 @@ class Key:
         if isinstance(value, str) and value.strip().lstrip("-").isdigit():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool) or not self.low <= value <= self.high:
-            top = "2^63 - 1" if self.high == FOREVER_MS else "2^31 - 1" if self.high == INT_MAX else str(self.high)
+            top = "2^63 - 1" if self.high == FOREVER_MS else "2^31 - 1" if self.high == INT32_MAX else str(self.high)
             msg = f"must be a whole number from {self.low} to {top}"
             raise ValueError(msg)
         if self.choices and value not in self.choices:

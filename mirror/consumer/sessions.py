@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mirror.cluster.types import TopicPartition
+from mirror.wire.integers import INT32_MAX
 from mirror.wire.messages.fetch import FetchPartition
 
 _INITIAL: Final = 0
@@ -15,7 +16,6 @@ _INITIAL: Final = 0
 FINAL: Final = -1
 """The epoch that ends a session."""
 _NO_SESSION: Final = 0
-_LAST_EPOCH: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class FetchSession:
             self.session_id, self.epoch = _NO_SESSION, _INITIAL
         else:
             self.session_id = session_id
-            self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
+            self.epoch = 1 if self.epoch == INT32_MAX else self.epoch + 1
 
     def failed(self, *, forgotten: bool = False) -> None:
         """Begin a new session after an error or a lost response.

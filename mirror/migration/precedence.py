@@ -181,12 +181,6 @@ def source_consumer(connector: Settings) -> dict[str, Setting]:
     return found
 
 
-def offset_syncs_producer(connector: Settings) -> dict[str, Setting]:
-    """Return the settings of the producer of offset syncs, which ``producer.`` tunes; it writes no copied record."""
-    location = connector.get("offset-syncs.topic.location")
-    return _client(connector, "target" if location is not None and location.value == "target" else "source", "producer")
-
-
 def admin(connector: Settings, end: str) -> dict[str, Setting]:
     """Return the settings of the admin client of the cluster at one ``end``: source or target."""
     return _client(connector, end, "admin")

@@ -15,6 +15,7 @@ from mirror.producer.batch.queue import PartitionQueue, ProducerId
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.error_codes import ErrorAction, broker_error, verdict
+from mirror.wire.integers import INT32_MAX
 from mirror.wire.messages.produce import InitProducerIdRequest, InitProducerIdResponse
 
 
@@ -95,7 +96,7 @@ class IdempotentIdentity:
         request = Request(
             api=Api.INIT_PRODUCER_ID,
             # The timeout belongs to transactions, but brokers require a valid value.
-            body=InitProducerIdRequest(None, 2**31 - 1),
+            body=InitProducerIdRequest(None, INT32_MAX),
             node=None,
             lane=Lane.CONTROL,
             timeout_ms=self._request_timeout_ms,

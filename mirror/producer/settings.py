@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from mirror.cluster.keys import INT_MAX, Key
+from mirror.cluster.keys import Key
 from mirror.cluster.settings import CLUSTER_KEYS, ClusterSettings, read_options
 from mirror.errors import ConfigError, Problem
 from mirror.timing import FOREVER_MS
 from mirror.wire.encode import CODECS
+from mirror.wire.integers import INT32_MAX
 
 MAX_IN_FLIGHT: Final = 5
 """Batches per producer id and partition whose sequences a broker remembers (ProducerStateEntry)."""
@@ -29,7 +30,7 @@ PRODUCER_KEYS: Final[Mapping[str, Key]] = {
             choices=("all", "-1", "0", "1"),
         ),
         Key("enable.idempotence", "bool", True, "no duplicates from retries (KIP-98)"),
-        Key("retries", "int", INT_MAX, "attempts after the first; delivery.timeout.ms is the real bound (KIP-91)"),
+        Key("retries", "int", INT32_MAX, "attempts after the first; delivery.timeout.ms is the real bound (KIP-91)"),
         Key(
             "max.in.flight.requests.per.connection",
             "int",
@@ -221,7 +222,7 @@ def _transaction_conflicts(
     sum_text = f"delivery.timeout.ms ({delivery_timeout_ms}) + request.timeout.ms ({request_ms}) = {shortest}"
     if given and timeout < shortest:
         problems.append(Problem(where, "transaction.timeout.ms", str(timeout), f"must be at least {sum_text}"))
-    elif shortest > INT_MAX:
+    elif shortest > INT32_MAX:
         allowed = f"must fit transaction.timeout.ms, at most 2^31 - 1, together with request.timeout.ms: {sum_text}"
         problems.append(Problem(where, "delivery.timeout.ms", str(delivery_timeout_ms), allowed))
     return problems

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from mirror.cluster.calls.keyed_call import GROUP_ID_NOT_FOUND, first_failure
+from mirror.cluster.calls.keyed_call import first_failure
 from mirror.cluster.types import K, Outcomes, V
 from mirror.errors import BrokerError, KafkaError
+from mirror.wire.error_codes import GROUP_ID_NOT_FOUND
 
 T = TypeVar("T")
 

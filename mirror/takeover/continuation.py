@@ -18,6 +18,7 @@ from mirror.cluster.types import TopicPartition
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress
 from mirror.takeover.matching import STORE_FIRST, Match, Pair, Unsettled, anchors_of
+from mirror.wire.integers import INT64_MAX
 
 ANCHORS: Final = 16
 """So many offset syncs are tried: compaction may have removed their records from either log."""
@@ -58,7 +59,7 @@ class TargetLog(NamedTuple):
     """Open transactions included."""
     leader_epoch: int | None
     topic_id: str
-    stable_end: int = 2**63 - 1
+    stable_end: int = INT64_MAX
     """The last stable offset, if transactions matter."""
 
 

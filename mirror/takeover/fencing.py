@@ -14,9 +14,8 @@ from mirror.client import Admin, Producer, TopicPartition
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.partition.writers.takeover import transactional_id as flow_id
 from mirror.takeover.places import transactional_id
+from mirror.wire.error_codes import TRANSACTIONAL_ID_NOT_FOUND
 
-_NOT_FOUND: Final = 105
-"""Kafka's error code (``Errors.TRANSACTIONAL_ID_NOT_FOUND``)."""
 _PROBED: Final = 32
 """So many ids are asked for at once: tasks are numbered from 0."""
 _DESCRIBED: Final = 500
@@ -33,7 +32,7 @@ def known_ids(admin: Admin, group: str, connector: str) -> list[str]:
         ids = [transactional_id(group, connector, len(found) + number) for number in range(_PROBED)]
         described = admin.describe_transactions(ids, partial=True)
         for error in described.failed.values():
-            if not (isinstance(error, BrokerError) and error.code == _NOT_FOUND):
+            if not (isinstance(error, BrokerError) and error.code == TRANSACTIONAL_ID_NOT_FOUND):
                 raise error
         if not described:
             return found
@@ -68,7 +67,7 @@ def fence_flow(
     for first in range(0, len(names), _DESCRIBED):
         described = admin.describe_transactions(names[first : first + _DESCRIBED], partial=True, timeout_ms=timeout_ms)
         for one, error in described.failed.items():
-            if not (isinstance(error, BrokerError) and error.code == _NOT_FOUND):
+            if not (isinstance(error, BrokerError) and error.code == TRANSACTIONAL_ID_NOT_FOUND):
                 failed[ids[one]] = error
         for one in described:
             try:

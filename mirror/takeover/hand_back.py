@@ -10,7 +10,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from mirror.client import Producer, TopicPartition
 from mirror.errors import BrokerError, KafkaError
@@ -35,9 +34,7 @@ from mirror.takeover.sides import STALL_MS, TIMEOUT_MS, Sides, TakeoverRequest
 from mirror.takeover.stored_offsets import Reach
 from mirror.takeover.takeover_topic import TakeoverKey, TakeoverTopic
 from mirror.timing import Clock
-
-_NOT_FOUND: Final = 69
-"""Kafka's error code for a group that does not exist."""
+from mirror.wire.error_codes import GROUP_ID_NOT_FOUND
 
 
 def hand_back(
@@ -180,6 +177,6 @@ def _remove_progress(sides: Sides, flow: str, returned: Iterable[TopicPartition]
         warnings += [
             f"{tp}: the flow's progress could not be removed, repeat the command before MirrorMaker 2 starts: {error}"
             for tp, error in failed.items()
-            if not (isinstance(error, BrokerError) and error.code == _NOT_FOUND)
+            if not (isinstance(error, BrokerError) and error.code == GROUP_ID_NOT_FOUND)
         ]
     return warnings

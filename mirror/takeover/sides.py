@@ -20,6 +20,7 @@ from mirror.takeover.observation import Observation, signs_of_life
 from mirror.takeover.places import Deployment, Places, status_topics
 from mirror.takeover.stored_offsets import TopicReader, last_of_keys
 from mirror.timing import Clock
+from mirror.wire.error_codes import GROUP_ID_NOT_FOUND
 
 TIMEOUT_MS: Final = 30_000
 """For each call."""
@@ -27,8 +28,6 @@ STALL_MS: Final = 20_000
 """Reading a topic fails if nothing arrives for so long."""
 OBSERVED_S: Final = 10.0
 """How long the positions and the target are observed by default."""
-_NOT_FOUND: Final = 69
-"""Kafka's error code for a group that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,4 +179,4 @@ class Sides:
 
 
 def _is_missing(error: KafkaError) -> bool:
-    return isinstance(error, BrokerError) and error.code == _NOT_FOUND
+    return isinstance(error, BrokerError) and error.code == GROUP_ID_NOT_FOUND

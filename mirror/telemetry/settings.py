@@ -50,11 +50,6 @@ class TelemetrySettings:
     warnings: tuple[str, ...] = ()
     """One line for each requested setting that is ignored."""
 
-    @property
-    def backend(self) -> bool:
-        """Whether traces or metrics go to a backend."""
-        return bool(self.traces or self.metrics)
-
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> TelemetrySettings:
         """Read the settings from the environment. Raises ConfigError that names every invalid variable."""

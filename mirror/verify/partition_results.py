@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mirror.verify.values import LEFT_OUT, Bounds, Kind, Uncompared, Verdict
+from mirror.wire.integers import INT32_MAX, INT64_MAX
 
 EXIT_EQUAL: Final = 0
 EXIT_NOT_COMPARED: Final = 1
@@ -22,10 +23,10 @@ class TopicFacts:
 
     source_compacted: bool = False
     target_compacted: bool = False
-    before_ms: int = 2**63 - 1
+    before_ms: int = INT64_MAX
     """How far before its clock a broker of the target accepts timestamps, and ``after_ms`` how far after."""
-    after_ms: int = 2**63 - 1
-    max_message_bytes: int = 2**31 - 1
+    after_ms: int = INT64_MAX
+    max_message_bytes: int = INT32_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

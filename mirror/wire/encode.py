@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from mirror.wire.header_names import Headers, names_before, stand_ins
+from mirror.wire.integers import INT64_MAX
 from mirror.wire.legacy import NO_TIMESTAMP
 from mirror.wire.records import HEADER_BYTES, Batch
 
@@ -19,7 +20,6 @@ CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _ATTRIBUTES_LOW_BYTE: Final = 22
 _TIMESTAMPS: Final = struct.Struct(">qq")
 _TIMESTAMPS_AT: Final = 27
-_MAX_TIMESTAMP: Final = 2**63 - 1
 _GZIP_LEVEL: Final = 6
 _LZ4_FAST: Final = 1
 _ZSTD_LEVEL: Final = 3
@@ -78,7 +78,7 @@ class BatchBuilder:
             # To the codec a first timestamp of -1 means "no record yet": all records before the first one with a
             # timestamp would get that timestamp. So all timestamps are increased by 1 here, and build() reverts it.
             self._shift = int(timestamp_ms == NO_TIMESTAMP)
-        elif self._shift and timestamp_ms == _MAX_TIMESTAMP:
+        elif self._shift and timestamp_ms == INT64_MAX:
             return False
         if headers.__class__ is not list:
             headers = list(headers)  # the codec takes no other type

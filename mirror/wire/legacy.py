@@ -18,6 +18,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from mirror.errors import CorruptBatch
 from mirror.wire.decompress import GZIP, LZ4, MAX_DECOMPRESSED_BYTES, SNAPPY, decompress
+from mirror.wire.integers import INT64_MAX
 
 NO_TIMESTAMP: Final = -1
 """The timestamp of messages of magic 0, and of record batches without one (``RecordBatch.NO_TIMESTAMP``)."""
@@ -30,7 +31,6 @@ _CRC_COVERS: Final = 16
 _CODEC_MASK: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 _CODECS: Final = (GZIP, SNAPPY, LZ4)
-_NO_END: Final = 2**63 - 1
 
 SMALLEST_LENGTH: Final = {0: 14, 1: 22}
 """Magic -> the smallest valid value of a message's length field."""
@@ -112,7 +112,7 @@ class MessageSet:
         if on_decompressed is not None:
             on_decompressed(len(inner))
         min_offset = base_offset = self._inner_base_offset(inner)
-        end = self.next_offset if self.base_offset else _NO_END  # see _inner_base_offset
+        end = self.next_offset if self.base_offset else INT64_MAX  # see _inner_base_offset
         for start, stop in _bounds(inner, self.base_offset):
             message = MessageSet(inner[start:stop])
             if message.attributes & _CODEC_MASK:

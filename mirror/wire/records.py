@@ -18,6 +18,7 @@ from crc32c import crc32c
 from mirror.errors import CorruptBatch
 from mirror.wire.checksums import shifted
 from mirror.wire.decompress import NAMES
+from mirror.wire.integers import INT64_MAX
 from mirror.wire.legacy import SMALLEST_LENGTH, MessageSet, check_length
 
 HEADER_BYTES: Final = 61
@@ -45,7 +46,7 @@ _MAGIC_AT: Final = 16
 ATTRIBUTES_AT: Final = 21
 _PRODUCER_AT: Final = 43
 
-NO_END: Final = 2**63 - 1
+NO_END: Final = INT64_MAX
 """An end offset above that of any log."""
 
 CODEC_MASK: Final = 0x07

@@ -8,9 +8,9 @@ import pytest
 
 from mirror.cluster.keys import Key
 from mirror.config.schema import CLIENT_KEYS
-from mirror.migration import known_keys
 from mirror.migration.importing import import_source
 from mirror.migration.sources import read
+from tests.migration import client_keys
 from tests.mirrormaker.kafkas_classes import KafkasClasses
 
 pytestmark = pytest.mark.brokers
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.brokers
 FILE: Final = "clusters = a, b\na.bootstrap.servers = a:9092\nb.bootstrap.servers = b:9092\na->b.enabled = true\n"
 LINE: Final = FILE.count("\n") + 1
 PLACES: Final = {"producer": "b.producer", "consumer": "a.consumer"}
-KAFKAS: Final = {"producer": known_keys.PRODUCER, "consumer": known_keys.CONSUMER}
+KAFKAS: Final = {"producer": client_keys.PRODUCER, "consumer": client_keys.CONSUMER}
 TYPES: Final = {"INT": "int", "LONG": "int", "SHORT": "int", "BOOLEAN": "bool", "STRING": "str", "LIST": "list"}
 _NUMBERS: Final = "0 1 5 6 -1 -2 +7 100 65536 2147483647 2147483648 9223372036854775807 1.5 1k 0x10 1_000 0100 many"
 TEXTS: Final = {

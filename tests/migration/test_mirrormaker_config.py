@@ -17,6 +17,7 @@ from mirror.migration.parsing.entries import Setting, Settings
 from mirror.migration.parsing.properties import MalformedEscape, parse
 from mirror.migration.parsing.reading import read_properties
 from mirror.migration.precedence import MirrorMakerFile, Pair
+from tests.migration import client_keys
 from tests.migration.generated_files import properties
 from tests.mirrormaker.kafkas_classes import KafkasClasses
 
@@ -69,8 +70,8 @@ def test_keys_and_defaults_are_those_of_kafkas_classes(kafka: KafkasClasses) -> 
     assert found["source"].keys() == known_keys.SOURCE
     assert found["checkpoint"].keys() == known_keys.CHECKPOINT
     assert found["heartbeat"].keys() == known_keys.HEARTBEAT
-    assert found["producer"].keys() - found["client"].keys() == known_keys.PRODUCER
-    assert found["consumer"].keys() - found["client"].keys() == known_keys.CONSUMER
+    assert found["producer"].keys() - found["client"].keys() == client_keys.PRODUCER
+    assert found["consumer"].keys() - found["client"].keys() == client_keys.CONSUMER
     assert {
         key: value
         for name, keys in found.items()
@@ -165,7 +166,6 @@ def compare_connectors(ours: MirrorMakerFile, pair: Pair, theirs: Mapping[str, A
     assert precedence.is_true(source["enabled"], otherwise=False) == theirs["enabled"]
     found = {
         "consumer": precedence.source_consumer(source),
-        "offset syncs": precedence.offset_syncs_producer(source),
         "source admin": precedence.admin(source, "source"),
         "target admin": precedence.admin(source, "target"),
     }

@@ -17,7 +17,7 @@ from mirror.telemetry.traces.ids import period_id
 def test_settings_without_variables_have_no_backend() -> None:
     settings = TelemetrySettings.of({"PATH": "/bin", "OTEL_TRACES_EXPORTER": ""})
     assert settings == TelemetrySettings()
-    assert not settings.backend
+    assert (settings.traces, settings.metrics) == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ from collections.abc import Collection
 from typing import Final
 
 from mirror.cluster.acls import AclOperation, operations_of
-from mirror.cluster.calls.keyed_call import GROUP_ID_NOT_FOUND, BrokersCall, GroupsCall
+from mirror.cluster.calls.keyed_call import BrokersCall, GroupsCall
 from mirror.cluster.calls.routed_calls import ClusterView, Failures
 from mirror.cluster.types import GroupDescription, GroupListing, GroupMember, TopicPartition
 from mirror.errors import ProtocolError, UnsupportedVersion
 from mirror.wire.api import Api
+from mirror.wire.error_codes import GROUP_ID_NOT_FOUND
 from mirror.wire.member_assignment import read_assignment
 from mirror.wire.messages.groups import (
     ClassicGroup,

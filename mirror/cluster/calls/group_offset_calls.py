@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
-from mirror.cluster.calls.keyed_call import GROUP_ID_NOT_FOUND, GroupsCall, KeyedCall, coordinator
+from mirror.cluster.calls.keyed_call import GroupsCall, KeyedCall, coordinator
 from mirror.cluster.calls.offset_calls import by_topic
 from mirror.cluster.calls.routed_calls import CallAttempt, ClusterView, Failures, GroupCall, check
 from mirror.cluster.coordinators import KeyType
@@ -12,7 +12,7 @@ from mirror.cluster.requests import Lane
 from mirror.cluster.types import OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import KafkaError
 from mirror.wire.api import Api
-from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION, broker_error
+from mirror.wire.error_codes import GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION, broker_error
 from mirror.wire.messages.groups import (
     OffsetCommitPartition,
     OffsetCommitRequest,

@@ -11,15 +11,13 @@ from mirror.cluster.coordinators import KeyType
 from mirror.cluster.requests import Lane
 from mirror.cluster.types import K, Outcomes, V
 from mirror.errors import KafkaError, KafkaTimeout
-from mirror.wire.error_codes import ErrorAction, broker_error, verdict
+from mirror.wire.error_codes import REQUEST_TIMED_OUT, ErrorAction, broker_error, verdict
+from mirror.wire.integers import INT32_MAX
 from mirror.wire.messages.base import Message
 
-GROUP_ID_NOT_FOUND: Final = 69
-_REQUEST_TIMED_OUT: Final = 7
 _MAX_ERRORS_SHOWN: Final = 20
 """Failures named in one error text; ``Outcomes.failed`` has all of them."""
 _IN_DOUBT: Final = "it may have been done, as an attempt got no answer: check before you repeat it"
-INT32_MAX: Final = 2**31 - 1
 
 
 # Invariant: Each key of a call is resolved by itself: neither a refusal nor a timeout of one stops the others.
@@ -83,7 +81,7 @@ class KeyedCall(Call[Outcomes[K, V], K]):
         if outcome in {ErrorAction.FATAL, ErrorAction.FENCED, ErrorAction.ABORTABLE} or code in self.final_codes:
             self._failed[key] = error
             return
-        if code == _REQUEST_TIMED_OUT:
+        if code == REQUEST_TIMED_OUT:
             self.maybe_done.add(key)
         self._last_errors[key] = error
 

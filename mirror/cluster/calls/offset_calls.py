@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
-from mirror.cluster.calls.keyed_call import INT32_MAX, KeyedCall
+from mirror.cluster.calls.keyed_call import KeyedCall
 from mirror.cluster.calls.routed_calls import CallAttempt, ClusterView, Failures, LeaderCall, check, left_out
 from mirror.cluster.types import EpochEndOffset, OffsetResult, Outcomes, TopicPartition, V
 from mirror.errors import KafkaError
 from mirror.wire.api import Api
 from mirror.wire.error_codes import LEADER_NOT_AVAILABLE, broker_error
+from mirror.wire.integers import INT32_MAX
 from mirror.wire.messages.admin import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -81,7 +82,7 @@ class ListOffsets(LeaderCall[dict[TopicPartition, OffsetResult]]):
     def request(self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int) -> ListOffsetsRequest:
         """Send the known leader epoch, so that a stale leader refuses the request (KIP-320)."""
         times = {tp: self._times[tp] for tp in keys}
-        return _offsets_at(times, view, min(timeout_ms, 2**31 - 1), read_committed=self._read_committed)
+        return _offsets_at(times, view, min(timeout_ms, INT32_MAX), read_committed=self._read_committed)
 
     def accept(self, keys: Collection[TopicPartition], response: ListOffsetsResponse) -> Failures:
         """Set the result of each partition."""

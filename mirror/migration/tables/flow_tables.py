@@ -20,6 +20,7 @@ from mirror.migration.references import how_to_set, references
 from mirror.migration.replications import Replication, is_identity_policy, with_default
 from mirror.migration.tables import equivalents
 from mirror.migration.tables.document import Table, Value
+from mirror.wire.integers import INT32_MAX
 
 _DEFAULT_POLICY: Final = "DefaultReplicationPolicy"
 _DEFAULT_CONFIG_FILTER: Final = "DefaultConfigPropertyFilter"
@@ -29,7 +30,7 @@ _INTERNAL: Final = (
     (r"\..*", "MirrorMaker 2 never copies internal topics"),
     (r"mm2.*\.internal", "MirrorMaker 2 never copies internal topics"),
 )
-_RARELY_MS: Final = 2**31 - 1
+_RARELY_MS: Final = INT32_MAX
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _SET_BY_COPY: Final = frozenset(
     {"auto.offset.reset", "isolation.level", "compression.type", "transactional.id", "transaction.timeout.ms"}

@@ -15,6 +15,7 @@ from mirror.errors import CorruptBatch, KafkaError
 from mirror.wire.decode import Record, records_of
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.header_names import Headers
+from mirror.wire.integers import INT32_MAX
 from mirror.wire.records import Batch
 
 
@@ -339,14 +340,10 @@ class RecordAccumulation:
 
     def _part(self, records: list[Record], futures: list[Future[RecordMetadata]], limit: int) -> RecordAccumulation:
         # Without a limit, since all of them fitted before.
-        builder = BatchBuilder(self._codec, _NO_LIMIT)
+        builder = BatchBuilder(self._codec, INT32_MAX)
         for record in records:
             builder.append(record.key, record.value, record.headers, record.timestamp_ms)
         part = RecordAccumulation(self.tp, builder, limit, self._lock)
         part.count, part._futures = builder.count, futures
         part.seal()
         return part
-
-
-_NO_LIMIT: Final = 2**31 - 1
-"""The largest size of a batch (its length is an int32)."""

@@ -13,11 +13,12 @@ from mirror.cluster.connection.pools import Slot
 from mirror.cluster.types import TopicPartition
 from mirror.errors import ClientClosed, KafkaError, WrongState
 from mirror.producer.batch.batches import ProducerBatch
+from mirror.wire.integers import INT16_MAX
 
 SEQUENCES: Final = 2**31
 """Sequence numbers wrap here (``DefaultRecordBatch.incrementSequence``)."""
 _EXPIRES: Final = operator.attrgetter("expires_ms")
-LAST_EPOCH: Final = 2**15 - 1
+LAST_EPOCH: Final = INT16_MAX
 LAST_ADOPTABLE_EPOCH: Final = LAST_EPOCH - 2
 """The last epoch that a partition may adopt. Coordinators end a producer id at the next one (``TransactionMetadata.
 isEpochExhausted``): a fence after that has another id, and would not shut out the batches of this one."""

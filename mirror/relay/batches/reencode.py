@@ -24,6 +24,7 @@ from mirror.wire.decode import CodedRecord, Record, coded_records_of, records_of
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
 from mirror.wire.encode import CODECS, BatchBuilder
 from mirror.wire.header_names import Headers
+from mirror.wire.integers import INT32_MAX, INT64_MAX
 from mirror.wire.legacy import NO_TIMESTAMP
 from mirror.wire.records import CODEC_MASK, AnyBatch, Batch
 
@@ -31,9 +32,6 @@ Steps = Generator[int, None, "ReencodeResult"]
 
 DROPPED_BY_TRANSFORM: Final = "dropped"
 """The key that counts the records dropped by a transform."""
-
-_NO_LIMIT: Final = 2**31 - 1
-"""The longest possible batch (its length is an int32)."""
 
 INVALID_TIMESTAMP: Final = 32
 """The error code of a broker that refuses a record's timestamp (Kafka's ``Errors.INVALID_TIMESTAMP``)."""
@@ -92,7 +90,7 @@ class ReencodeSpec:
     """
     start: int = 0
     """Records before this offset are left out."""
-    end: int = 2**63 - 1
+    end: int = INT64_MAX
     """Records from this offset on are left out."""
     headers: tuple[tuple[str, bytes | None], ...] = field(default=(), repr=False)  # a value may be a secret
     """Added after each record's own headers."""
@@ -216,7 +214,8 @@ class _Writer:
 
     def __init__(self, codec: str, limit: int | None) -> None:
         self._codec = codec
-        self._limit = _NO_LIMIT if limit is None else min(limit, _NO_LIMIT)
+        # The length of a batch is an int32.
+        self._limit = INT32_MAX if limit is None else min(limit, INT32_MAX)
         self._done: list[ReencodedBatch] = []
         self._encoded_bytes = self._source_bytes = 0
         self._builder = BatchBuilder(self._codec, self._limit)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from mirror.wire.integers import INT64_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mirror.cluster.types import ConfigEntry
 
-FOREVER: Final = 2**63 - 1
+FOREVER: Final = INT64_MAX
 """No limit (Java's ``Long.MAX_VALUE``)."""
 MAX_MESSAGE_BYTES: Final = 1_048_588
 """Kafka's default of ``max.message.bytes``."""
