@@ -138,6 +138,7 @@ class FlowRun:
 
     def stop(self) -> None:
         """Have the run end in order: what the target has acknowledged is committed."""
+        self.report.asked = self.report.asked or datetime.now(UTC)
         self._asked.set()
         self._changed.set()
         if (claimed := self._claimed) is not None:
@@ -183,15 +184,15 @@ class FlowRun:
         status.prepared(targets)
         self._initial.on_start(flow, targets)
         self._rounds.report_to(status.report_groups, status.report_sync)
-        if not self._follows:
-            status.report_state("running")
-            resources.callback(self._report_end, status)
         sides = resources.enter_context(open_sides(self._config, flow))
         self._learn_addresses(sides)
         context = self._context()
         if self._asked.is_set():
             return self._ended()
         claimed = self._claimed = self._claim()  # this ends another run, so nothing slow or doubtful comes after it
+        if not self._follows:
+            status.report_state("running")
+            resources.callback(self._report_end, status, claimed)
         self._lines.tell("planning")
         options = replace(self._options, parallelism=self._options.parallelism or context.defaultParallelism)
         parts = JobParts(
@@ -282,9 +283,9 @@ class FlowRun:
         with contextlib.suppress(MirrorError):  # the run has reported a cluster that does not answer
             self.report.index_bytes = measure_once(self._config, self._flow, self._telemetry, self._reported)
 
-    def _report_end(self, status: RunStatus) -> None:
+    def _report_end(self, status: RunStatus, claimed: ClaimedRun) -> None:
         """Report how a scheduled run has ended, unless the state of the flow is that of another run now."""
-        if self._claimed is None or self._claimed.fenced_by is None:
+        if claimed.fenced_by is None:
             outcomes = [one.outcome for one in self.report.partitions]
             without_any = Outcome.UNFINISHED if self.report.cut_short else Outcome.FAILED
             status.report_state("ended", max(outcomes, key=SEVERITY.index, default=without_any).value)
@@ -351,7 +352,6 @@ class FlowRun:
             self._changed.clear()
             update()
             if self._asked.is_set():
-                self.report.asked = self.report.asked or datetime.now(UTC)
                 end_s = min(end_s, time.monotonic() + self._flow.shutdown_timeout_ms / 1000)
             if self._cancelled.is_set() or time.monotonic() >= end_s:
                 self.report.cut_short = True

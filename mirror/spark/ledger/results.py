@@ -62,7 +62,7 @@ class FlowReport:
     cut_short: bool = False
     """Whether a signal ended the run."""
     asked: datetime | None = None
-    """When a stream was asked to end, in UTC; None: it was not."""
+    """When the run was asked to end, in UTC; None: it was not."""
     fenced: str | None = None
     """One line that says which other run took over; else None."""
     behind: str | None = None

@@ -47,6 +47,7 @@ from mirror.telemetry.metrics.instruments import COMMIT_DURATION, OF_TASKS, PHAS
 from mirror.telemetry.run_telemetry import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.polling import eventually
+from tests.spark.driver.test_tables import printed
 from tests.spark.fakes import Admin, SilentFollower
 from tests.spark.flow_harness import FlowHarness, configuration, use_fakes
 from tests.telemetry.results import a_task
@@ -227,7 +228,36 @@ def test_a_scheduled_run_that_is_stopped_before_its_job_is_not_complete(
     run.stream.stop()
     assert run.ended() == JobEnded("cut short")
     assert (run.flow_report.outcome, exit_status([run.flow_report])) == (Outcome.UNFINISHED, 3)
-    assert states == [("running", ""), ("ended", "unfinished")]
+    assert states == [], "the flow's state may be that of another run: this one has not claimed the flow"
+
+
+def test_a_stream_that_is_stopped_before_its_copies_begin_says_so_and_has_ended_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow_control, "POLL_INTERVAL_MS", 60_000)
+    run = Run(tmp_path, monkeypatch)
+    job = run.begin()
+    run.control().stop()
+    job.end(Outcome.UNFINISHED, "the run was asked to stop")
+    assert run.ended() == JobEnded("in order")
+    assert exit_status([run.flow_report], {"f"}) == 0
+    assert "0 of 2 complete when it was stopped" in printed(run.flow_report)
+
+
+def test_a_run_that_another_one_ends_while_it_prepares_leaves_the_state_of_the_flow_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, states = Run(tmp_path, monkeypatch, follows=False), reported_states(monkeypatch)
+
+    def context() -> Any:
+        eventually(lambda: run.record().run == run.flow_control.run, what="the claim of a flow that nothing copies")
+        run.control("run-2").claim()
+        eventually(run.stream._asked.is_set, what="the word of the other run")
+        return SimpleNamespace(defaultParallelism=3)
+
+    run.context = context
+    assert run.ended() == JobEnded("cut short")
+    assert (states, run.record().run) == ([], "run-2")
 
 
 def test_tasks_that_do_not_stop_in_time_are_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

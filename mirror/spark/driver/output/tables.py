@@ -72,7 +72,8 @@ def flow_table(report: FlowReport, most: int | None = MAX_PARTITIONS_SHOWN) -> G
     table.add_column("records", _total(f"{records:,}", report, CountBasis.UNKNOWN), justify="right")
     table.add_column("bytes", _total(decimal(size), report, CountBasis.UNKNOWN, CountBasis.OFFSETS), justify="right")
     table.add_column("rate", _rate(size, seconds), justify="right")
-    table.add_column("outcome", f"{complete} of {len(report.partitions)} complete")
+    when = " when it was stopped" if report.asked is not None and report.fenced is None else ""
+    table.add_column("outcome", f"{complete} of {len(report.partitions)} complete{when}")
     shown = _worst(report.partitions, most)
     left = len(report.partitions) - len(shown)
     lines = [f"{left:,} more partitions, none of them worse (--all shows them)"] if left else []
