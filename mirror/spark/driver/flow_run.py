@@ -29,7 +29,7 @@ from mirror.spark.driver.flow_rounds import FlowRounds
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.output.flow_lines import FlowLines
 from mirror.spark.driver.output.stream_progress import StreamProgress
-from mirror.spark.driver.rounds.outages import Outages
+from mirror.spark.driver.rounds.outages import ClusterOutages, Outages
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.topic_upkeep import TopicUpkeep
 from mirror.spark.ledger.ledger import Ledger
@@ -84,14 +84,16 @@ class FlowRun:
         control: FlowControl,
         follows: bool,
         initial: InitialPartitions | None = None,
+        outages: ClusterOutages | None = None,
         debug: bool = False,
     ) -> None:
         """``config`` and ``flow`` do not change: another configuration needs another run.
 
         ``findings`` are those of the flow's check. With ``control`` the run claims the flow; who has opened it stops
         the run on a command or once another run has taken over, and records its end. With ``follows`` it copies until
-        it is to stop, otherwise what there is when it plans. ``initial`` is what earlier starts of the flow have found.
-        Tasks without a number (``options.parallelism`` 0) are as many as Spark runs at once.
+        it is to stop, otherwise what there is when it plans. ``initial`` is what earlier starts of the flow have found;
+        ``outages`` are those of all flows of the process. Tasks without a number (``options.parallelism`` 0) are as
+        many as Spark runs at once.
         """
         self.report: Final = report
         self._context: Final = context
@@ -110,7 +112,8 @@ class FlowRun:
             name: str(config.clusters[name].client_options()["bootstrap.servers"])
             for name in (flow.source, flow.target)
         }
-        self._outages: Final = Outages(clusters, self._lines.warn, self._lines.tell, time.monotonic)
+        shared = outages or ClusterOutages(consoles.warning, consoles.progress, time.monotonic)
+        self._outages: Final = Outages(shared, flow.name, clusters)
         self._progress: Final = StreamProgress(
             flow.name, consoles, self._outages, commit_interval_ms=flow.commit_interval_ms
         )
@@ -173,8 +176,9 @@ class FlowRun:
         self._watch.check()
         if not self._asked.is_set():  # the control may be that of a later start
             self._control.wait(claims=True)
+        lines = self._lines
         status = self._status = RunStatus(
-            self._target_options, flow, self._options.run, self._lines.tell, self._outages
+            self._target_options, flow, self._options.run, lines.tell, self._outages, lines.has_warned_of
         )
         resources.callback(status.close)
         targets = self._prepare()
@@ -389,6 +393,7 @@ class FlowRun:
     def _end(self) -> None:
         """Complete the report."""
         self._progress.end()
+        self._outages.leave()
         self._reported()
         if self._follows:
             self.report.index_bytes = self._progress.index_bytes

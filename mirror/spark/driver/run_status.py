@@ -16,9 +16,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
-from mirror.errors import MirrorError
+from mirror.errors import AuthorizationFailed, MirrorError
 from mirror.relay.model.reports import NO_TASK, PartitionReport
 from mirror.relay.progress import status_values
+from mirror.relay.progress.flow_topic import status_topic_of
 from mirror.relay.progress.status_topic import STATUS_MS, StatusFollower, StatusWriter
 from mirror.relay.progress.status_values import RunState
 from mirror.runtime.clock import SystemClock
@@ -72,8 +73,12 @@ class RunStatus:
         run: str,
         say: Callable[[str], None],
         outages: Outages | None = None,
+        was_warned_of: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """``say`` receives a line about what cannot be read or written, unless ``outages`` reports it."""
+        """``say`` receives a line about what cannot be read or written, unless ``outages`` reports it.
+
+        ``was_warned_of`` is whether the flow's checks have warned of a topic: they say what to grant.
+        """
         self.on_news: Callable[[StatusNews], None] = lambda _: None
         """Called in the thread that follows the topic, with what is new, after each reading."""
         self._options: Final = target_options
@@ -81,6 +86,7 @@ class RunStatus:
         self._run: Final = run
         self._say: Final = say
         self._outages: Final = outages
+        self._was_warned_of: Final = was_warned_of
         self._unix_ms: Final = SystemClock().unix_ms
         self._writer: Final = StatusWriter(target_options, flow.name)
         self._lock: Final = threading.RLock()
@@ -90,6 +96,7 @@ class RunStatus:
         """Those of this run."""
         self._is_clean = False
         self._unread = self._unused = ""
+        self._is_denied = False
         self._was_read: Final = threading.Event()
         self._closing: Final = threading.Event()
         self._follower: StatusFollower | None = None
@@ -161,7 +168,17 @@ class RunStatus:
         is_new, self._unread = text != self._unread, text
         is_reported = self._outages is not None and self._was_read.is_set() and self._outages.failed(_SUBJECT, error)
         if is_new and not is_reported:
-            self._say(f"its status topic cannot be read, so it is not known what has failed: {text}")
+            self._say_error(f"its status topic cannot be read, so it is not known what has failed: {text}", error)
+
+    def _say_error(self, line: str, error: Exception) -> None:
+        """Say an error; a topic that is denied is one line, whatever is denied."""
+        if isinstance(error, AuthorizationFailed):
+            topic = status_topic_of(self._flow.name)
+            if self._is_denied or self._was_warned_of(topic):
+                return
+            self._is_denied = True
+            line = f"{line}; grant Describe, Read and Write on topic {topic}"
+        self._say(line)
 
     # --- what the run reports
 
@@ -221,7 +238,7 @@ class RunStatus:
         if self._follower is not None:
             self._follower.wake()
         if (error := self._writer.close(_CLOSE_MS)) is not None:
-            self._say(f"other hosts will not know of this run: {error}")
+            self._say_error(f"other hosts will not know of this run: {error}", error)
         if self._thread.ident is not None:
             self._thread.join(_CLOSE_MS / 1000)
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from mirror.spark.driver.job_options import JobOptions
     from mirror.spark.driver.output.console import Consoles
+    from mirror.spark.driver.rounds.outages import ClusterOutages
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.spark.supervision.config_file import FlowSettings
@@ -61,6 +62,7 @@ class StreamParts:
     options: JobOptions
     consoles: Consoles
     telemetry: RunTelemetry
+    outages: ClusterOutages
     give_up_s: float
     """Until when a flow that has never run waits for its clusters, in monotonic seconds."""
     check: Callable[[FlowSettings], Findings]
@@ -121,6 +123,7 @@ class StreamFlow:
             control=control,
             follows=True,
             initial=self._initial,
+            outages=parts.outages,
             debug=options.debug,
         )
 

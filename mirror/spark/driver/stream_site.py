@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no 
 from mirror.errors import FlowError
 from mirror.spark.clusters import Clusters
 from mirror.spark.driver.report.folder_check import FolderCheck
+from mirror.spark.driver.rounds.outages import ClusterOutages
 from mirror.spark.driver.session import reserves_slots, slots_of
 from mirror.spark.driver.stream_flow import NoFreeSlot, StreamFlow, StreamParts
 from mirror.spark.ledger.results import FlowReport, exit_status
@@ -93,6 +94,7 @@ class StreamSite:
             options=options,
             consoles=consoles,
             telemetry=telemetry,
+            outages=ClusterOutages(consoles.warning, consoles.progress, time.monotonic),
             give_up_s=give_up_s,
             check=self._check,
             take_slots=self._take_slots,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.errors import BrokerError, ConnectionFailed, KafkaError, KafkaTimeout
-from mirror.spark.driver.rounds.outages import Outages
+from mirror.spark.driver.rounds.outages import ClusterOutages, Outages
 
 GROUPS, CONFIGS = "consumer groups", "topics and configurations"
 ADDRESSES = {"a": "a1:9092,a2:9092", "b": "b1:9092"}
@@ -17,7 +17,11 @@ class Flow:
     def __init__(self) -> None:
         self.now_s = 1_000.0
         self.printed: list[str] = []
-        self.outages = Outages(ADDRESSES, self.printed.append, self.printed.append, lambda: self.now_s)
+        self.shared = ClusterOutages(self.printed.append, self.printed.append, lambda: self.now_s)
+        self.outages = Outages(self.shared, "f", ADDRESSES)
+
+    def of(self, flow: str, **addresses: str) -> Outages:
+        return Outages(self.shared, flow, addresses)
 
     def fail(self, subject: str, error: KafkaError) -> bool:
         return self.outages.failed(subject, error)
@@ -40,8 +44,11 @@ def test_all_that_waits_is_one_line_then_ever_fewer_and_one_at_the_end() -> None
                 assert flow.fail(CONFIGS, KafkaTimeout("listing topics did not succeed within 60000 ms"))
         lines_by_hour.append(len(flow.printed) - before)
     assert flow.printed[0].startswith("cluster b does not answer, since ")
-    assert "; what waits for it: consumer groups (bootstrap server at b1:9092: connection refused)" in flow.printed[0]
-    assert "what waits for it: consumer groups, topics and configurations (" in flow.printed[1]
+    assert (
+        "; what waits for it: flow f: consumer groups (bootstrap server at b1:9092: connection refused)"
+        in flow.printed[0]
+    )
+    assert "what waits for it: flow f: consumer groups, topics and configurations (" in flow.printed[1]
     assert "does not answer, for 1 min, since " in flow.printed[1]
     assert lines_by_hour[0] <= 12
     assert lines_by_hour[1:] == [1, 1]
@@ -49,9 +56,8 @@ def test_all_that_waits_is_one_line_then_ever_fewer_and_one_at_the_end() -> None
     assert flow.outages.recovered(GROUPS)
     assert len(flow.printed) == count, "something still waits"
     assert flow.outages.recovered(CONFIGS)
-    assert flow.printed[count:] == [
-        f"cluster b answers again, after 180 min; what was late: {GROUPS} (180 min), {CONFIGS} (180 min)",
-    ]
+    late = f"flow f: {GROUPS} (2 h 59 min), {CONFIGS} (2 h 59 min)"
+    assert flow.printed[count:] == [f"cluster b answers again, after 2 h 59 min; what was late: {late}"]
     assert not flow.outages.recovered(GROUPS)
     assert len(flow.printed) == count + 1
 
@@ -72,7 +78,7 @@ def test_clusters_are_told_apart() -> None:
     flow.fail(CONFIGS, away("b1:9092"))
     assert [line.partition(" does not")[0] for line in flow.printed] == ["cluster a", "cluster b"]
     flow.outages.recovered(GROUPS)
-    assert flow.printed[-1].startswith("cluster a answers again, after 0 s")
+    assert flow.printed[-1].startswith("cluster a answers again, after 0.0 s")
 
 
 def test_an_error_that_names_an_advertised_address_is_of_that_cluster() -> None:
@@ -93,3 +99,56 @@ def test_what_a_broker_has_answered_is_no_outage(error: KafkaError) -> None:
     late.__cause__ = error
     assert flow.fail(GROUPS, late) is not isinstance(error, BrokerError)
     assert flow.printed[1].startswith("cluster b answers again")
+
+
+def test_a_cluster_that_several_flows_share_is_one_line_with_the_time_of_the_whole_outage() -> None:
+    f = Flow()
+    g, h = f.of("g", b="b1:9092", c="c1:9092"), f.of("h", c="c1:9092")
+    f.fail(GROUPS, away())
+    f.now_s += 50
+    g.failed(GROUPS, KafkaTimeout("listing topics did not succeed within 60000 ms"))
+    h.failed(GROUPS, away("c1:9092"))
+    assert [line.partition(" does not")[0] for line in f.printed] == ["cluster b", "cluster c"]
+    f.now_s += 20
+    g.failed(CONFIGS, away())
+    assert f"flow f: {GROUPS}; flow g: {GROUPS}, {CONFIGS} (" in f.printed[2]
+    f.outages.recovered(GROUPS)
+    f.now_s += 30
+    assert len(f.printed) == 3
+    g.recovered(GROUPS)
+    g.recovered(CONFIGS)
+    late = f"flow f: {GROUPS} (1 min 10 s); flow g: {GROUPS} (50.0 s), {CONFIGS} (30.0 s)"
+    assert f.printed[3:] == [f"cluster b answers again, after 1 min 40 s; what was late: {late}"]
+
+
+def test_a_timeout_is_not_of_a_cluster_that_the_flow_does_not_have() -> None:
+    f = Flow()
+    f.fail(GROUPS, away())
+    h = f.of("h", c="c1:9092")
+    h.failed(GROUPS, KafkaTimeout("listing topics did not succeed within 60000 ms"))
+    assert f.printed[1].startswith("a cluster does not answer")
+    h.failed(CONFIGS, away("c1:9092"))
+    h.recovered(GROUPS)
+    h.recovered(CONFIGS)
+    assert f.printed[2].startswith("cluster c answers again")
+
+
+def test_what_waits_of_a_run_that_has_ended_is_forgotten() -> None:
+    f = Flow()
+    g = f.of("g", b="b1:9092")
+    f.fail(GROUPS, away())
+    g.failed(GROUPS, away())
+    f.outages.leave()
+    g.recovered(GROUPS)
+    assert f.printed[1].startswith("cluster b answers again")
+    assert "flow f" not in f.printed[1]
+
+
+def test_the_flows_that_wait_are_named_up_to_a_few() -> None:
+    f = Flow()
+    for number in range(200):
+        f.of(f"f{number}", b="b1:9092").failed(GROUPS, away())
+    f.now_s += 60
+    f.fail(GROUPS, away())
+    assert "more flows (" in f.printed[1]
+    assert len(f.printed[1]) < 1_000

@@ -16,7 +16,7 @@ from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupsReport, GroupState
 from mirror.spark.driver.rounds import periodic_rounds
 from mirror.spark.driver.rounds.group_rounds import GroupReports
-from mirror.spark.driver.rounds.outages import Outages
+from mirror.spark.driver.rounds.outages import ClusterOutages, Outages
 from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds
 
 WITHIN_S: Final = 20
@@ -92,7 +92,7 @@ def test_a_failed_round_is_reported_once_and_the_next_one_follows() -> None:
 def test_a_cluster_that_is_away_is_reported_for_all_rounds_together() -> None:
     lines: list[str] = []
     reports, warnings = queue.Queue[GroupsReport](), queue.Queue[str]()
-    outages = Outages({"b": "b1:9092"}, lines.append, lines.append, time.monotonic)
+    outages = Outages(ClusterOutages(lines.append, lines.append, time.monotonic), "f", {"b": "b1:9092"})
     rounds = FakeRounds(
         ConnectionFailed("broker 1 at b1:9092: refused"), ConnectionFailed("broker 1 at b1:9092: reset")
     )
@@ -102,7 +102,7 @@ def test_a_cluster_that_is_away_is_reported_for_all_rounds_together() -> None:
     assert warnings.empty()
     away, back = lines
     assert away.startswith("cluster b does not answer, since ")
-    assert back.startswith("cluster b answers again, after 0 s; what was late: consumer groups (0 s)")
+    assert back.startswith("cluster b answers again, after 0.")
 
 
 def test_an_unexpected_error_is_reported_and_the_rounds_begin_again() -> None:

@@ -50,10 +50,10 @@ class Run:
 
     made: ClassVar[list[Run]] = []
 
-    def __init__(self, pair: FakePair, name: str) -> None:
+    def __init__(self, pair: FakePair, name: str, warned_of: str = "") -> None:
         self.options: dict[str, Any] = {"bootstrap.servers": pair.target.bootstrap}
         self.said: list[str] = []
-        self.status = RunStatus(self.options, LIMITED, name, self.said.append)
+        self.status = RunStatus(self.options, LIMITED, name, self.said.append, None, warned_of.__eq__)
         self.made.append(self)
         self.status.read()
 
@@ -94,7 +94,7 @@ def write_something(pair: FakePair) -> None:
     assert write_status({"bootstrap.servers": pair.target.bootstrap}, FLOW, records, 5_000) is None
 
 
-def test_a_topic_without_permissions_is_named(pair: FakePair) -> None:
+def test_a_topic_that_is_denied_is_one_line_with_what_to_grant(pair: FakePair) -> None:
     write_something(pair)
     refuse(pair, Api.FETCH, None)
     refuse(pair, Api.PRODUCE, None)
@@ -102,9 +102,21 @@ def test_a_topic_without_permissions_is_named(pair: FakePair) -> None:
     assert run.table == StatusTable()
     run.status.report_state("running")
     run.end(PLAN)
-    unread, unwritten = run.said
-    assert "so it is not known what has failed" in unread
-    assert "other hosts will not know of this run" in unwritten
+    (line,) = run.said
+    assert "so it is not known what has failed" in line
+    assert f"grant Describe, Read and Write on topic {status_topic_of(FLOW)}" in line
+
+
+def test_a_topic_whose_records_are_denied_is_named_unless_the_checks_have_warned_of_it(pair: FakePair) -> None:
+    write_something(pair)
+    refuse(pair, Api.PRODUCE, None)
+    run = Run(pair, "run-1")
+    run.end(PLAN)
+    (line,) = run.said
+    assert "other hosts will not know of this run" in line
+    run = Run(pair, "run-2", warned_of=status_topic_of(FLOW))
+    run.end(PLAN)
+    assert run.said == []
 
 
 def refuse(pair: FakePair, api: Api, times: int | None) -> None:

@@ -30,6 +30,10 @@ class FlowLines:
             self._warned.add(line)
             self.warn(line)
 
+    def has_warned_of(self, name: str) -> bool:
+        """Whether a warning that is printed once has this ``name``."""
+        return any(name in line for line in list(self._warned))
+
     def error(self, line: str) -> None:
         """Print an error."""
         self.consoles.error(self._prefixed(line))

@@ -1,6 +1,7 @@
-"""What a stream prints while a cluster does not answer: one line then, ever fewer, and one when it answers again.
+"""What is printed while a cluster does not answer: one line then, ever fewer, and one when it answers again.
 
-All that a flow does beside its copies fails then, each with an error of its own, and again every minute.
+All that the flows of the cluster do beside their copies fails then, each with an error of its own, and again every
+minute.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import re
 import threading
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mirror.errors import brief, is_outage
+from mirror.errors import MAX_NAMES_SHOWN, brief, is_outage
+from mirror.telemetry.report.format import span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -22,57 +24,122 @@ _LONGEST_PAUSE_S: Final = 3_600.0
 UNKNOWN: Final = "a cluster"
 
 
+class _Waiting(NamedTuple):
+    """What waits for a cluster."""
+
+    flow: str
+    subject: str
+
+
 class Outage:
     """One cluster that does not answer. Pure: times are in s, of one clock."""
 
     def __init__(self, cluster: str, began_s: float, began_at: str) -> None:
         """``began_at`` is the wall-clock time to show."""
-        self.waiting: Final = dict[str, float]()
+        self.waiting = dict[_Waiting, float]()
         """What waits for the cluster, and since when."""
-        self._late: Final = dict[str, float]()
+        self._late: Final = dict[_Waiting, float]()
         self.cluster = cluster
         self._began_s: Final = began_s
         self._began_at: Final = began_at
         self._due_s = began_s
 
-    def failed(self, subject: str, error: str, now_s: float) -> str | None:
-        """Note that ``subject`` waits; return the line that is due."""
-        self.waiting.setdefault(subject, now_s)
+    def failed(self, waiting: _Waiting, error: str, now_s: float) -> str | None:
+        """Note that something waits; return the line that is due."""
+        self.waiting.setdefault(waiting, now_s)
         if now_s < self._due_s:
             return None
         took_s, first = now_s - self._began_s, self._due_s == self._began_s
         self._due_s = now_s + min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, took_s / _GROWTH))
-        since = f"since {self._began_at}" if first else f"for {_minutes(took_s)}, since {self._began_at}"
-        return f"{self.cluster} does not answer, {since}; what waits for it: {', '.join(self.waiting)} ({brief(error)})"
+        since = f"since {self._began_at}" if first else f"for {span(1000 * took_s)}, since {self._began_at}"
+        what = _by_flow({one: one.subject for one in self.waiting})
+        return f"{self.cluster} does not answer, {since}; what waits for it: {what} ({brief(error)})"
 
-    def recovered(self, subject: str, now_s: float) -> str | None:
-        """Note that ``subject`` waits no longer; return the last line once nothing does."""
-        if (since_s := self.waiting.pop(subject, None)) is None:
+    def recovered(self, waiting: _Waiting, now_s: float) -> str | None:
+        """Note that something waits no longer; return the last line once nothing does."""
+        if (since_s := self.waiting.pop(waiting, None)) is None:
             return None
-        self._late[subject] = now_s - since_s
+        self._late[waiting] = now_s - since_s
         if self.waiting:
             return None
-        late = ", ".join(f"{each} ({_minutes(late_s)})" for each, late_s in self._late.items())
-        return f"{self.cluster} answers again, after {_minutes(now_s - self._began_s)}; what was late: {late}"
+        late = _by_flow({one: f"{one.subject} ({span(1000 * late_s)})" for one, late_s in self._late.items()})
+        return f"{self.cluster} answers again, after {span(1000 * (now_s - self._began_s))}; what was late: {late}"
 
 
-class Outages:
-    """The outages of a flow's clusters. Thread-safe; ``warn`` and ``report`` are called from all threads."""
+class ClusterOutages:
+    """The outages of the clusters of all flows. Thread-safe; ``warn`` and ``report`` are called from all threads."""
 
-    def __init__(
-        self,
-        addresses: Mapping[str, str],
-        warn: Callable[[str], None],
-        report: Callable[[str], None],
-        now_s: Callable[[], float],
-    ) -> None:
-        """``addresses`` are the ``bootstrap.servers`` of the clusters, by name."""
+    def __init__(self, warn: Callable[[str], None], report: Callable[[str], None], now_s: Callable[[], float]) -> None:
         self._warn: Final = warn
         self._report: Final = report
         self._now_s: Final = now_s
         self._lock: Final = threading.Lock()
         self._outages: Final = dict[str, Outage]()
         self._addresses: Final = dict[str, str]()
+
+    def learn(self, cluster: str, addresses: Iterable[str]) -> None:
+        """Take errors that name one of the ``addresses`` (``host:port``) for errors of ``cluster``."""
+        with self._lock:
+            self._addresses.update((address.strip(), cluster) for address in addresses)
+
+    def failed(self, waiting: _Waiting, clusters: Iterable[str], error: BaseException) -> None:
+        """Note that something has failed because one of its ``clusters`` is away, and print the line that is due."""
+        text = str(error)
+        with self._lock:
+            cluster = self._named(text) or self._only_away(clusters) or UNKNOWN
+            outage = self._outages.get(cluster)
+            if outage is None:
+                outage = Outage(cluster, self._now_s(), f"{datetime.now().astimezone():%H:%M:%S}")
+                if cluster != UNKNOWN and any(one.flow == waiting.flow for one in self._waiting_of(UNKNOWN)):
+                    outage = self._outages.pop(UNKNOWN)
+                    outage.cluster = cluster
+                self._outages[cluster] = outage
+            line = outage.failed(waiting, text, self._now_s())
+        if line is not None:
+            self._warn(line)
+
+    def _named(self, text: str) -> str | None:
+        """Return the cluster one of whose addresses ``text`` has."""
+        return next((name for address, name in self._addresses.items() if _names(text, address)), None)
+
+    def _only_away(self, clusters: Iterable[str]) -> str | None:
+        """Return the one of ``clusters`` that is away: a timeout of a call that got no connection names no address."""
+        away = [name for name in clusters if name in self._outages]
+        return away[0] if len(away) == 1 else None
+
+    def _waiting_of(self, cluster: str) -> Iterable[_Waiting]:
+        return self._outages[cluster].waiting if cluster in self._outages else ()
+
+    def recovered(self, waiting: _Waiting) -> bool:
+        """Note that something has succeeded, or failed for another reason; return whether it has waited."""
+        with self._lock:
+            waited = any(waiting in outage.waiting for outage in self._outages.values())
+            lines = [outage.recovered(waiting, self._now_s()) for outage in self._outages.values()]
+            self._forget_ended()
+        for line in filter(None, lines):
+            self._report(line)
+        return waited
+
+    def leave(self, flow: str) -> None:
+        """Forget what waits of a flow whose run has ended: whether its clusters answer is not known any more."""
+        with self._lock:
+            for outage in self._outages.values():
+                outage.waiting = {one: since_s for one, since_s in outage.waiting.items() if one.flow != flow}
+            self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        for cluster in [name for name, outage in self._outages.items() if not outage.waiting]:
+            del self._outages[cluster]
+
+
+class Outages:
+    """The outages that one flow meets. Thread-safe."""
+
+    def __init__(self, outages: ClusterOutages, flow: str, addresses: Mapping[str, str]) -> None:
+        """``addresses`` are the ``bootstrap.servers`` of the flow's clusters, by name."""
+        self._outages: Final = outages
+        self._flow: Final = flow
+        self._clusters: Final = [f"cluster {name}" for name in addresses]
         for name, each in addresses.items():
             self.learn(name, each.split(","))
 
@@ -81,45 +148,35 @@ class Outages:
 
         Brokers advertise other addresses than those of ``bootstrap.servers``, and errors name these.
         """
-        with self._lock:
-            self._addresses.update((address.strip(), f"cluster {cluster}") for address in addresses)
+        self._outages.learn(f"cluster {cluster}", addresses)
 
     def failed(self, subject: str, error: BaseException) -> bool:
         """Note that ``subject`` has failed; return whether that is because a cluster is away, and is reported here."""
         if not is_outage(error):
             self.recovered(subject)
             return False
-        text = str(error)
-        with self._lock:
-            cluster = next((name for address, name in self._addresses.items() if _names(text, address)), UNKNOWN)
-            if cluster == UNKNOWN and len(self._outages) == 1:
-                (cluster,) = self._outages  # a timeout of a call that got no connection names no address
-            elif UNKNOWN in self._outages and cluster not in self._outages:
-                self._outages[cluster] = self._outages.pop(UNKNOWN)
-                self._outages[cluster].cluster = cluster
-            if cluster not in self._outages:
-                self._outages[cluster] = Outage(cluster, self._now_s(), f"{datetime.now().astimezone():%H:%M:%S}")
-            line = self._outages[cluster].failed(subject, text, self._now_s())
-        if line is not None:
-            self._warn(line)
+        self._outages.failed(_Waiting(self._flow, subject), self._clusters, error)
         return True
 
     def recovered(self, subject: str) -> bool:
         """Note that ``subject`` has succeeded, or failed for another reason; return whether it has waited."""
-        with self._lock:
-            waited = any(subject in outage.waiting for outage in self._outages.values())
-            lines = [outage.recovered(subject, self._now_s()) for outage in self._outages.values()]
-            for cluster in [name for name, outage in self._outages.items() if not outage.waiting]:
-                del self._outages[cluster]
-        for line in filter(None, lines):
-            self._report(line)
-        return waited
+        return self._outages.recovered(_Waiting(self._flow, subject))
+
+    def leave(self) -> None:
+        """Forget what waits: the flow's run has ended."""
+        self._outages.leave(self._flow)
+
+
+def _by_flow(texts: Mapping[_Waiting, str]) -> str:
+    """Return the texts, flow by flow."""
+    flows: dict[str, list[str]] = {}
+    for waiting, text in texts.items():
+        flows.setdefault(waiting.flow, []).append(text)
+    shown = [f"flow {flow}: {', '.join(found)}" for flow, found in list(flows.items())[:MAX_NAMES_SHOWN]]
+    more = len(flows) - len(shown)
+    return "; ".join([*shown, *([f"and {more} more flows"] if more else [])])
 
 
 def _names(text: str, address: str) -> bool:
     """Return whether ``text`` names ``address``, and not another one that begins or ends with it."""
     return re.search(rf"(?<![\w.-]){re.escape(address)}(?!\d)", text) is not None
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < _FIRST_PAUSE_S else f"{seconds / 60:.0f} min"
