@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirror.client import TopicPartition
-from mirror.relay.flow_control import RateLimiter
+from mirror.relay.byte_limits import RateLimiter
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.sandbox.cluster import Cluster

@@ -16,7 +16,7 @@ from mirror.producer.batch.batches import Callback, RecordMetadata
 from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, reencode
 from mirror.relay.batches.reencode_decision import IsForeign
-from mirror.relay.flow_control import SendWindow, SourceBudget
+from mirror.relay.byte_limits import SendWindow, SourceBudget
 from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.policy import CopyTimeouts
 from mirror.relay.model.ranges import Range, RangeResult

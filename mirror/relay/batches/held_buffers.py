@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mirror.relay.batches.output_batch import BufferRef
-from mirror.relay.flow_control import SourceBudget
+from mirror.relay.byte_limits import SourceBudget
 
 
 # Invariant: The parts of a Fetch response are released once all their batches are acknowledged, so that a failing

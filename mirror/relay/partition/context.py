@@ -13,7 +13,7 @@ from mirror.consumer.positions import LastResponse
 from mirror.meters import Histogram
 from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.reencode_decision import IsForeign
-from mirror.relay.flow_control import SendWindow, SourceBudget
+from mirror.relay.byte_limits import SendWindow, SourceBudget
 from mirror.relay.model.policy import CopyTimeouts
 from mirror.relay.model.ranges import Range
 from mirror.relay.model.way import Way

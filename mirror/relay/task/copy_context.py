@@ -16,7 +16,7 @@ from mirror.meters import Histogram
 from mirror.relay.batches.exactly_once_way import WayRules
 from mirror.relay.batches.reencode_decision import IsForeign
 from mirror.relay.batches.target_limits import TargetLimits
-from mirror.relay.flow_control import RateLimiter, SendWindow, SourceBudget
+from mirror.relay.byte_limits import RateLimiter, SendWindow, SourceBudget
 from mirror.relay.model.observer import TaskObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.origin.records import LogKey

@@ -8,7 +8,7 @@ from typing import Final
 
 from mirror.client import Consumer, OffsetAndMetadata, TopicPartition
 from mirror.consumer.fetched import Fetched
-from mirror.relay.flow_control import RateLimiter, SourceBudget
+from mirror.relay.byte_limits import RateLimiter, SourceBudget
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.log_reading import THROTTLED

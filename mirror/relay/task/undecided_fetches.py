@@ -12,7 +12,7 @@ from mirror.cluster.events import as_kafka_error
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError
-from mirror.relay.flow_control import SourceBudget
+from mirror.relay.byte_limits import SourceBudget
 
 
 class OriginDecisions(Protocol):

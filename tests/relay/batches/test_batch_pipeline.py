@@ -19,7 +19,7 @@ from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.batches.reencode import ReencodeReason, ReencodeResult, ReencodeSpec, reencode
 from mirror.relay.batches.reencode_decision import IsForeign, SkipReason
 from mirror.relay.batches.target_limits import TargetLimits
-from mirror.relay.flow_control import SourceBudget
+from mirror.relay.byte_limits import SourceBudget
 from mirror.relay.model.policy import CopyPolicy
 from mirror.wire.records import AnyBatch, Batch, Batches
 from tests.fakes.record_batches import ABORT, batch, build, build_marker, values_of

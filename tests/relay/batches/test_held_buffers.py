@@ -5,7 +5,7 @@ from __future__ import annotations
 from mirror.consumer.fetched import Fetched
 from mirror.relay.batches.held_buffers import HeldBuffers
 from mirror.relay.batches.output_batch import BufferRef
-from mirror.relay.flow_control import SourceBudget
+from mirror.relay.byte_limits import SourceBudget
 from tests.relay.hand_context import SOURCE
 
 

@@ -11,7 +11,7 @@ import pytest
 from mirror.client import OffsetAndMetadata, TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.consumer.positions import LastResponse
-from mirror.relay.flow_control import RateLimiter, SourceBudget
+from mirror.relay.byte_limits import RateLimiter, SourceBudget
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.progress.committed import NO_TOTALS
 from mirror.relay.progress.position import FoundPosition

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError, KafkaTimeout, NotRetriable
-from mirror.relay.flow_control import SourceBudget
+from mirror.relay.byte_limits import SourceBudget
 from mirror.relay.task.undecided_fetches import UndecidedFetches
 from mirror.wire.legacy import MessageSet
 from tests.fakes.record_batches import batch, build

@@ -10,7 +10,7 @@ from typing import Final
 from mirror.errors import KafkaError, NeedsAbort
 from mirror.producer.batch.batches import RecordMetadata
 from mirror.relay.batches.output_batch import OutputBatch
-from mirror.relay.flow_control import InFlightBatch, SendWindow
+from mirror.relay.byte_limits import InFlightBatch, SendWindow
 from mirror.relay.model.ranges import RangeResult
 from mirror.relay.offsets.runs import AppendedRuns
 from mirror.relay.progress.committed import ProgressTotals

@@ -10,7 +10,7 @@ from mirror.relay.batches.batch_pipeline import BatchPipeline, SubmitReencode
 from mirror.relay.batches.held_buffers import HeldBuffers
 from mirror.relay.batches.reencode_decision import IsForeign
 from mirror.relay.batches.target_limits import TargetLimits
-from mirror.relay.flow_control import SourceBudget
+from mirror.relay.byte_limits import SourceBudget
 from mirror.relay.model.policy import CopyPolicy
 from mirror.timing import FOREVER_MS, deadline
 

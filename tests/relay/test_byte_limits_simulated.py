@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from mirror.relay.flow_control import InFlightBatch, SendWindow
+from mirror.relay.byte_limits import InFlightBatch, SendWindow
 
 MEMORY = 32 * 1024 * 1024
 KB = 1024

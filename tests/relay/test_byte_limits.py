@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.relay.flow_control import InFlightBatch, RateLimiter, SendWindow, SourceBudget
+from mirror.relay.byte_limits import InFlightBatch, RateLimiter, SendWindow, SourceBudget
 from mirror.timing import FOREVER_MS
 
 KB = 1024

@@ -44,8 +44,8 @@ class InFlightBatch:
 # Invariant: A catch-up expires no healthy batch: only as much is handed to the producer as is acknowledged in time, and
 #   a batch that others overtook does not fill the window.
 # Test: tests/copying/test_isolation.py::test_throttling_target_expires_nothing
-# Test: tests/relay/test_flow_control_simulated.py::test_throttled_target_with_a_huge_backlog_expires_nothing
-# Test: tests/relay/test_flow_control.py::test_overtaken_batch_does_not_count_and_its_acknowledgement_changes_nothing
+# Test: tests/relay/test_byte_limits_simulated.py::test_throttled_target_with_a_huge_backlog_expires_nothing
+# Test: tests/relay/test_byte_limits.py::test_overtaken_batch_does_not_count_and_its_acknowledgement_changes_nothing
 class SendWindow:
     """Limit on the bytes that a target's producers have in flight; it adapts to the delay of acknowledgements.
 
