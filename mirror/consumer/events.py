@@ -270,3 +270,15 @@ class PauseEvent(Event):
         """Pause or resume."""
         del now
         core.positions.pause(self._tps, paused=self._paused)
+
+
+class LimitPartitionsEvent(Event):
+    """Fetch at most so many bytes of each partition at a time."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def apply(self, core: ConsumerActions, now: int) -> None:
+        """Set the limit, which counts from the next request of each partition on."""
+        del now
+        core.positions.partition_limit = self._size

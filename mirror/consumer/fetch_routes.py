@@ -90,12 +90,17 @@ class FetchRoutes:
 
     def wanted(self, fetch: PlannedFetch) -> Wanted:
         """Return the partition as a fetch session has to contain it."""
-        number, most = fetch.tp.partition, self._max_partition_bytes
+        number, most = fetch.tp.partition, self._most
         return Wanted(fetch.topic_id, FetchPartition(number, fetch.offset, most, fetch.leader_epoch))
+
+    @property
+    def _most(self) -> int:
+        limit = self._positions.partition_limit
+        return self._max_partition_bytes if limit is None else min(limit, self._max_partition_bytes)
 
     def _place(self, tp: TopicPartition, position: Position, offset: int, now: int) -> int:
         leader = self._metadata.leader(tp)
-        wait = 0 if position.buffered < self._max_partition_bytes else FOREVER_MS
+        wait = 0 if position.buffered < self._most else FOREVER_MS
         if not wait:
             wait = position.state.wait_ms(now)
         if wait:

@@ -135,6 +135,8 @@ class Positions:
         self.ready = FetchBuffer()
         self.application_room: int | None = None
         """The room that the last poll gave, less what it returned; negative after a larger entry; None: no limit."""
+        self.partition_limit: int | None = None
+        """The most to fetch of each partition at a time; None: ``max.partition.fetch.bytes``."""
         self.poll_was_empty = True
         """The last poll found no records."""
         self.changed_for_fetching: set[TopicPartition] = set()

@@ -212,7 +212,7 @@ class SourceBudget:
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit: Final = limit
+        self.limit: Final = limit
         self._held = 0
         self.any_refused = False
         """A partition was refused room since :meth:`clear_refused`."""
@@ -227,7 +227,7 @@ class SourceBudget:
     @property
     def free(self) -> int:
         """Bytes that may still be taken; zero or negative if there is no room."""
-        return self._limit - self._held
+        return self.limit - self._held
 
     def may_fetch(self, held: int, fetch_bytes: int) -> bool:
         """Whether a partition that holds ``held`` bytes may take ``fetch_bytes`` more."""

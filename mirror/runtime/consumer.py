@@ -28,6 +28,7 @@ from mirror.consumer.events import (
     ConsumedEvent,
     LastErrorEvent,
     LastResponseEvent,
+    LimitPartitionsEvent,
     PauseEvent,
     PollEvent,
     PollInterruptedEvent,
@@ -146,6 +147,13 @@ class Consumer:
         """Resume these partitions."""
         named = arguments.partitions(tps)
         self._submit(PauseEvent(named, paused=False), named)
+
+    def limit_partitions(self, size: int) -> None:
+        """Fetch at most ``size`` bytes of each partition at a time, if that is less than ``max.partition.fetch.bytes``.
+
+        It applies to what is fetched of a partition from its next position on.
+        """
+        self._submit(LimitPartitionsEvent(size), ())
 
     # --- timed calls
 

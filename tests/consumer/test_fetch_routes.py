@@ -8,7 +8,14 @@ from collections.abc import Callable, Collection, Mapping
 import pytest
 
 from mirror.cluster.types import TopicPartition
-from mirror.consumer.events import AssignEvent, PauseEvent, PositionEvent, SeekEvent, UnassignEvent
+from mirror.consumer.events import (
+    AssignEvent,
+    LimitPartitionsEvent,
+    PauseEvent,
+    PositionEvent,
+    SeekEvent,
+    UnassignEvent,
+)
 from mirror.consumer.fetch_routes import FetchRoutes
 from mirror.consumer.fetching import Fetching
 from mirror.consumer.offsets import Offsets
@@ -121,6 +128,21 @@ def test_a_partition_that_is_assigned_later_is_read_and_its_position_found_also_
     consumer.submit(consumer.core, AssignEvent(tps[2:] if incremental else tps, paused=True, incremental=incremental))
     consumer.run_for(2_000)
     assert consumer.call(PositionEvent(tps[2], *consumer.timer()), consumer.core) == 0
+
+
+def test_the_limit_of_each_partition_may_be_lowered_while_it_is_read() -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t", 1)
+    tp = TopicPartition("t", 0)
+    for _ in range(20):
+        cluster.log(*tp).append_values(b"x" * 1_000)
+    consumer = FakeConsumer(cluster, **{"max.partition.fetch.bytes": 10_000})
+    consumer.submit(consumer.core, LimitPartitionsEvent(3_000))
+    consumer.read((tp, 0))
+    limited = [len(one.batches) for one in consumer.poll()]
+    consumer.submit(consumer.core, LimitPartitionsEvent(100_000))
+    unlimited = [len(one.batches) for _ in range(3) for one in consumer.poll()]
+    assert max(limited) <= 3 < max(unlimited) <= 10, "not more than the setting"
 
 
 def _without_empty(by_node: Mapping[int, Collection[object]]) -> dict[int, Collection[object]]:

@@ -59,6 +59,8 @@ class Source:
         self.calls = Counter[str]()
         self.dead: set[int] = set()
         self.back_ms = FOREVER_MS
+        self.partition_limits: list[int] = []
+        """The most bytes of a partition at a time: each limit that was set."""
         self.throttles = False
         """Its responses throttle the client for a second, and have no records."""
         self.later: dict[int, list[tuple[int, Batch]]] = {}
@@ -91,6 +93,9 @@ class Source:
         assert tp in self.assigned
         self.positions[tp.partition] = position.offset
         self.topics.add(position.topic_id)
+
+    def limit_partitions(self, size: int) -> None:
+        self.partition_limits.append(size)
 
     def pause(self, tps: Collection[TopicPartition]) -> None:
         self.paused |= set(tps)
@@ -275,6 +280,7 @@ class TaskHarness:
         self.target = Target(self.clock)
         self.lookups = Lookups(self.clock)
         self.origin: Any = None
+        self.max_partition_bytes = 1_000
         self.load_entries: LoadEntries | None = None
         self.send_report: SendReport = lambda _: None
         self.timeouts = TIMES
@@ -341,7 +347,7 @@ class TaskHarness:
             flow="f",
             batch_size=1,
             buffer_memory=1_000_000,
-            max_partition_bytes=1_000,
+            max_partition_bytes=self.max_partition_bytes,
             lookup_executor=InlineExecutor(),
             wake_event=PassingTime(self.clock),
         )

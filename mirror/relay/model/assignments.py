@@ -47,8 +47,7 @@ class Entry:
     previous: int | None = None
     """The task that has to settle a released partition; None for one that has an owner.
 
-    A task that was retried cannot know otherwise whether it was its earlier attempt that copied the partition. If that
-    attempt lives, only a fence ends its copy: at least once it may repeat records until it reads that it was replaced.
+    A task that was retried cannot know otherwise whether it was its earlier attempt that copied the partition.
     """
 
     @property

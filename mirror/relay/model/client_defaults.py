@@ -26,7 +26,13 @@ OVERHEAD_FRACTION: Final = 8
 """One part in this many of ``fetch.max.bytes`` is reserved for what surrounds the fetched bytes: objects, threads,
 and the unused ends of memory pages."""
 
+_MIN_PARTITION_FETCH_BYTES: Final = 16 * 1024
 _MIN_TRANSACTION_TIMEOUT_MS: Final = 60_000
+
+
+def partition_fetch_bytes(most: int, buffer_memory: int, partitions: int) -> int:
+    """Return how many bytes of each of ``partitions`` to fetch at a time: all have room in the buffer."""
+    return min(most, max(_MIN_PARTITION_FETCH_BYTES, buffer_memory // (2 * max(1, partitions))))
 
 
 def batch_bytes(kafka_default: int, buffer_memory: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from mirror.client import TopicPartition
 from mirror.relay.model.assignments import Change, target_of
+from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.partition.machine.partition_copy import PartitionCopy
 from mirror.relay.progress.committed import Progress
@@ -18,8 +19,20 @@ from mirror.relay.task.taking import LoadTaken, Taken
 from mirror.relay.task.topic_rules import TopicRules
 from mirror.timing import FOREVER_MS
 
+_EARLIER_ENDS_MS: Final = 30_000
+"""By when an attempt of before has ended that lives: the control record names the later one after a report and a
+heartbeat (13 s), each task reads it once a second, and winds up (5 s)."""
 _RELOAD_MS: Final = 1_000
 """How soon what a begin needs is read again if that failed: the clients have backoff of their own."""
+
+
+def settles_late_until(policy: CopyPolicy, now: int) -> int:
+    """Return until when an attempt that begins ``now`` settles nothing that it does not hold.
+
+    An earlier attempt at the task may hold it and live. Exactly once the next fence ends that; at least once nothing
+    does but the control record.
+    """
+    return now + _EARLIER_ENDS_MS if policy.attempt and not policy.exactly_once else now
 
 
 class Settled(NamedTuple):
@@ -54,11 +67,13 @@ class AssignmentChanges:
         submit: Callable[..., Future[Any]],
         wake: Callable[[], None],
         wind_up_ms: int,
+        late_until: int = 0,
     ) -> None:
         """``rows`` are what the job began with for this task; the rules of their target topics are known.
 
         ``progress`` is what was read of the rows, by target partition. ``reader``: None if nothing changes. ``load``:
         None if nothing has to be read before a partition begins. ``submit`` runs a call in a thread that may wait.
+        ``late_until``: as :func:`settles_late_until` says.
         """
         self._rows: Final = rows
         self._reader: Final = reader
@@ -79,6 +94,9 @@ class AssignmentChanges:
         self._load_at = 0
         self._releases: Final = dict[TopicPartition, _Release]()
         self._settled = list[Settled]()
+        self._late = list[Settled]()
+        """What is settled at :attr:`_late_until`."""
+        self._late_until: Final = late_until
 
     # --- what is to be done
 
@@ -113,6 +131,8 @@ class AssignmentChanges:
         for taken in change.taken:
             known = self._load is None or (taken.topic, taken.target_topic) in self._known
             (self._to_begin if known else self._to_load)[target_of(taken)] = taken
+        if self._late and (begun := {target_of(taken) for taken in change.taken}):
+            self._late = [one for one in self._late if one.target not in begun]
         return [copy for copy in winding_up if copy is not None]
 
     def _release(
@@ -120,7 +140,9 @@ class AssignmentChanges:
     ) -> PartitionCopy | None:
         self._to_begin.pop(target, None)
         self._to_load.pop(target, None)
-        if copy is None or copy.done:
+        if copy is None and now < self._late_until:
+            self._late.append(Settled(target, copy, version))
+        elif copy is None or copy.done:
             self._settled.append(Settled(target, copy, version))
         elif (release := self._releases.get(target)) is not None:
             release.version = version
@@ -144,9 +166,12 @@ class AssignmentChanges:
         if (release := self._releases.pop(copy.target, None)) is not None:
             self._settled.append(Settled(copy.target, copy, release.version))
 
-    def take_settled(self) -> list[Settled]:
+    def take_settled(self, now: int) -> list[Settled]:
         """Return, once each, the partitions that are released."""
         settled, self._settled = self._settled, []
+        if self._late and now >= self._late_until:
+            late, self._late = self._late, []
+            settled += late
         return settled
 
     def take_ready(self, copies: Mapping[TopicPartition, PartitionCopy], now: int) -> Taken | None:
@@ -186,4 +211,5 @@ class AssignmentChanges:
     def due_ms(self) -> int:
         """Return when the task has to call again if nothing wakes it before."""
         due_ms = min((release.abort_at for release in self._releases.values()), default=FOREVER_MS)
+        due_ms = min(due_ms, self._late_until) if self._late else due_ms
         return min(due_ms, self._load_at) if self._to_load and not self._loading.in_progress else due_ms

@@ -53,7 +53,7 @@ from mirror.runtime.memory.malloc_tuning import bound_heap, collect_ended_tasks
 _log = logging.getLogger(__name__)
 
 _SWITCH_INTERVAL_S: Final = 0.0005
-_MIN_PARTITION_FETCH_BYTES: Final = 16 * 1024
+_MIN_AHEAD_BYTES: Final = 16 * 1024
 _RESPONSES_FRACTION: Final = 3
 """This part of ``fetch.max.bytes`` is memory of processed responses, which the next responses reuse."""
 _MIN_BACKOFF_MAX_MS: Final = 1_000
@@ -132,8 +132,7 @@ def _copy(
     producer_settings = _producer_settings(target_options, policy, transactional_id(flow, first))
     buffer_memory = producer_settings.buffer_memory
     configured = ConsumerSettings.parse({"max.partition.fetch.bytes": PARTITION_FETCH_BYTES, **source_options})
-    backlogs = max(1, sum(copied.end > copied.start for copied in ranges))
-    source_options = _source_options(source_options, configured, backlogs, buffer_memory, policy.max_bytes_per_second)
+    source_options = _source_options(source_options, configured, policy.max_bytes_per_second)
     consumer_settings = ConsumerSettings.parse(source_options)
     bound_heap(configured.fetch_max_bytes // _RESPONSES_FRACTION)
     collect_ended_tasks()
@@ -288,26 +287,19 @@ def _shared_producer(options: Mapping[str, object], registration: IdRegistration
 
 
 def _source_options(
-    options: Mapping[str, object],
-    settings: ConsumerSettings,
-    partitions: int,
-    buffer_memory: int,
-    bytes_per_second: int,
+    options: Mapping[str, object], settings: ConsumerSettings, bytes_per_second: int
 ) -> dict[str, object]:
-    """Have gaps reported, never skipped, and limit each fetch so that all partitions have room in the buffer."""
-    of_partition = min(
-        settings.max_partition_fetch_bytes, max(_MIN_PARTITION_FETCH_BYTES, buffer_memory // (2 * partitions))
-    )
+    """Have gaps reported, never skipped, and limit what is fetched ahead; the task limits each partition."""
     total = settings.fetch_max_bytes
     ahead = max(1, total - total // OVERHEAD_FRACTION - total // _RESPONSES_FRACTION)
     if bytes_per_second:
         # What is fetched ahead arrives in one burst: limit it to what one second allows.
-        ahead = min(ahead, max(_MIN_PARTITION_FETCH_BYTES, bytes_per_second))
+        ahead = min(ahead, max(_MIN_AHEAD_BYTES, bytes_per_second))
     return {
         **options,
         "auto.offset.reset": "none",
         "isolation.level": "read_committed",
-        "max.partition.fetch.bytes": min(of_partition, ahead),
+        "max.partition.fetch.bytes": min(settings.max_partition_fetch_bytes, ahead),
         "fetch.max.bytes": ahead,
     }
 

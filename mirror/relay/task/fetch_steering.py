@@ -9,6 +9,7 @@ from typing import Final
 from mirror.client import Consumer, OffsetAndMetadata, TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.relay.byte_limits import RateLimiter, SourceBudget
+from mirror.relay.model.client_defaults import partition_fetch_bytes
 from mirror.relay.partition.context import CopyHandle
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.log_reading import THROTTLED
@@ -46,7 +47,7 @@ class FetchSteering:
         now: int,
         on_moved: Callable[[TopicPartition], None] | None = None,
     ) -> None:
-        """``max_partition_bytes`` is ``max.partition.fetch.bytes``; ``stall_ms`` is how long a source may be silent.
+        """``max_partition_bytes`` is the most to fetch of a partition; ``stall_ms`` is how long a source may be silent.
 
         ``on_moved`` is called with a source partition that is read from elsewhere from now on, or not at all.
         """
@@ -54,7 +55,8 @@ class FetchSteering:
         self._budget: Final = budget
         self._limiter: Final = limiter
         self._on_moved: Final = on_moved
-        self._max_partition_bytes: Final = max_partition_bytes
+        self._most_partition_bytes: Final = max_partition_bytes
+        self._max_partition_bytes = max_partition_bytes
         self._check_responses_ms: Final = max(1, stall_ms // 4)
         self._reading: dict[TopicPartition, CopyHandle] = {}
         """The copies whose last :meth:`read_from` was applied."""
@@ -67,6 +69,13 @@ class FetchSteering:
         self._updated_all_at = now
         self._check_responses_at = now
         self._is_throttled = False
+
+    def size_for(self, partitions: int) -> None:
+        """Fetch so much of each partition at a time that so many with a backlog have room in the buffer."""
+        size = partition_fetch_bytes(self._most_partition_bytes, self._budget.limit, partitions)
+        if size != self._max_partition_bytes:
+            self._max_partition_bytes = size
+            self._consumer.limit_partitions(size)
 
     # --- what copies ask for
 

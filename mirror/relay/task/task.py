@@ -21,7 +21,7 @@ from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.control import Command, RunControl
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.task.assignment_reading import AssignmentReader
-from mirror.relay.task.changes import AssignmentChanges
+from mirror.relay.task.changes import AssignmentChanges, settles_late_until
 from mirror.relay.task.copy_context import TaskContext
 from mirror.relay.task.lifecycle import TaskLifecycle
 from mirror.relay.task.periods import PeriodObserver
@@ -116,6 +116,7 @@ class Task:
             change,
             wake,
             self._lifecycle.wind_up_ms,
+            settles_late_until(policy, now),
         )
         self._reporter: Final = TaskReporter(clients.send_report, policy, flow, clock.unix_ms, now)
         self._upkeep: Final = Upkeep(policy, self._periods.end_period, clock.unix_ms, now)
@@ -183,7 +184,7 @@ class Task:
         """Begin what the task was given, and wind up, settle and forget what it is to release."""
         changes = self._changes
         self._context.to_step.extend(changes.update(self._by_target, now))
-        settled = changes.take_settled()
+        settled = changes.take_settled(now)
         for target, copy, version in settled:
             self._reporter.settle(target, copy, version, now)
         self._forget([copy for _, copy, _ in settled if copy is not None])
@@ -198,6 +199,10 @@ class Task:
             self._reporter.refuse(result, changes.version)
         for copied in taken.ranges:
             self._begin(copied, taken.progress.get(target_of(copied)), now)
+        self._size_fetches()
+
+    def _size_fetches(self) -> None:
+        self._context.steering.size_for(sum(copy.range.end > copy.range.start for copy in self._active))
 
     def _begin(self, copied: Range, progress: Progress | None, now: int) -> None:
         context, topic = self._context, copied.target_topic
@@ -220,6 +225,7 @@ class Task:
             self._on_done(copy)
             del self._by_target[copy.target]
             copy.release()
+        self._size_fetches()
 
     def _on_done(self, copy: PartitionCopy) -> None:
         self._active.discard(copy)

@@ -156,7 +156,7 @@ class Assigner:
         """Give the partitions of lost tasks to others, and some back to tasks that live again; to be called often.
 
         A lost task may live, and be unable to report; so may an earlier attempt of a task, for which a later one
-        settles at once. The fence of the other one protects a partition then; at least once, records may be copied
+        settles. The fence of the other one protects a partition then; at least once, records may be copied
         twice.
         """
         now = self._clock.now()

@@ -146,6 +146,29 @@ def test_a_task_copies_what_it_is_given_and_settles_what_is_taken_from_it(monkey
     assert site.states[-1].stopping == "the run was asked to stop"
 
 
+def test_a_task_fetches_so_much_of_each_partition_that_all_it_has_been_given_have_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = Assigned(monkeypatch, 0)
+    site.harness.max_partition_bytes = 100_000
+    site.at(5_000, lambda: site.take(*range(20)))
+    site.at(10_000, lambda: site.release(*range(10)))
+    site.copy()
+    assert site.harness.source.partition_limits == [1_000_000 // 2 // 20, 1_000_000 // 2 // 10]
+
+
+@pytest.mark.parametrize(("attempt", "settled_ms"), [(0, 5_000), (1, 30_000)])
+def test_an_attempt_settles_what_it_does_not_hold_once_an_earlier_one_has_ended(
+    monkeypatch: pytest.MonkeyPatch, attempt: int, settled_ms: int
+) -> None:
+    """At least once no fence ends an earlier attempt that lives, because Spark has lost sight of its executor."""
+    site = Assigned(monkeypatch, 1, stop_at=60_000)
+    site.at(5_000, lambda: site.release(3))
+    site.copy(attempt=attempt)
+    (report_ms,) = [ms for ms, report in site.reports if report.state == SETTLED]
+    assert settled_ms <= report_ms <= settled_ms + 1_000
+
+
 def test_a_release_is_settled_soon_and_what_is_not_acknowledged_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Assigned(monkeypatch, 2)
     site.at(5_000, lambda: site.release(0, 1))
