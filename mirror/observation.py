@@ -57,6 +57,11 @@ class Side:
         self._facts: Final[dict[Hashable, Any]] = {}
         self._errors: Final[dict[Hashable, KafkaError | FlowError]] = {}
 
+    @property
+    def away(self) -> KafkaError | FlowError | None:
+        """Why the cluster does not answer, by the last reading of :attr:`cluster`; None also before the first one."""
+        return self._errors.get("cluster")
+
     def again(self) -> Side:
         """Return a new observation of the cluster, with the same client."""
         return Side(self.name, self.admin, self._timeout_ms)
@@ -186,6 +191,11 @@ class Sides(NamedTuple):
     def again(self) -> Sides:
         """Return a new observation, with the same clients."""
         return Sides(self.source.again(), self.target.again())
+
+    @property
+    def away(self) -> dict[str, KafkaError | FlowError]:
+        """The clusters that are known not to answer, by name, with their errors."""
+        return {side.name: side.away for side in self if side.away is not None}
 
 
 def own_values(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:

@@ -11,11 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
-from mirror.errors import MAX_NAMES_SHOWN, KafkaTimeout
+from mirror.errors import MAX_NAMES_SHOWN
 from mirror.relay.model.ranges import OPEN_END, Range
-from mirror.relay.progress.committed import ProgressStore
+from mirror.spark.planning.flow_observation import Needs, observe_flow
 from mirror.spark.planning.range_planner import NO_LEADER, plan_range
-from mirror.spark.planning.source_offsets import SourceOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -154,23 +153,15 @@ def plan_additions(
         name: replace(topic, partitions=tuple(each for each in topic.partitions if each.partition in numbers[name]))
         for name, topic in found.items()
     }
-    try:
-        offsets = SourceOffsets(flow, topics, source.admin, call_timeout_ms=_OFFSETS_TIMEOUT_MS)
-    except KafkaTimeout:
-        return [], set(wanted)
-    progress = ProgressStore(sides.target.admin, flow.name).read(offsets.target_partitions())
-    try:
-        partitions = offsets.partitions(is_initial)
-    except KafkaTimeout:
-        return [], set(wanted)
+    seen = observe_flow(flow, sides, Needs(topics=topics, is_initial=is_initial, call_timeout_ms=_OFFSETS_TIMEOUT_MS))
     cluster_id = source.cluster.cluster_id
     shown = {TopicPartition(name, each.partition) for name, topic in topics.items() for each in topic.partitions}
     ranges, waiting = list[Range](), set(wanted) - shown
-    for partition in partitions:
-        committed = progress.get(TopicPartition(partition.target_topic, partition.partition))
+    for partition in seen.partitions:
+        committed = seen.progress.get(partition.target_tp)
         planned = plan_range(flow, cluster_id, partition, committed, follow=True)
         if partition.leader == NO_LEADER:
-            waiting.add(TopicPartition(partition.topic, partition.partition))
+            waiting.add(partition.tp)
         elif isinstance(planned, Range):
             ranges.append(replace(planned, end=OPEN_END))
     return ranges, waiting

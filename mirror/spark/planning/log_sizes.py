@@ -65,7 +65,7 @@ def record_sizes(source: Side, partitions: Iterable[SourcePartition]) -> RecordS
 
     Raises nothing: a plan can also be made by numbers of records.
     """
-    spans = {TopicPartition(one.topic, one.partition): LogSpan(one.leader, one.earliest, one.end) for one in partitions}
+    spans = {one.tp: LogSpan(one.leader, one.earliest, one.end) for one in partitions}
     return sizes_of(source, spans)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from mirror.client import Admin, ProducerState, TransactionDescription, TransactionListing
+    from mirror.observation import Side
 
 _log: Final = logging.getLogger(__name__)
 
@@ -37,6 +38,24 @@ def high_watermarks(
     except KafkaError:
         return {}  # The copy needs only the last stable offsets.
     return {tp: result.offset for tp, result in found.items()}
+
+
+def look_up_withheld(
+    source: Side,
+    stable: Mapping[TopicPartition, tuple[int, int]],
+    before: OpenTransactions | None,
+    now_ms: int,
+) -> dict[TopicPartition, OpenTransaction]:
+    """Return the open transactions, by the last stable offsets and the high watermarks of partitions.
+
+    The first observation looks up all their producers; later ones, which have those of the one ``before``, only those
+    of last stable offsets that did not move.
+    """
+    found = update_open_transactions(before or {}, stable, now_ms)
+    to_look_up = {
+        tp: transaction for tp, transaction in found.items() if before is None or transaction.since_ms < now_ms
+    }
+    return found | with_producers(source.admin, to_look_up)
 
 
 def still_open(source: Admin, before: OpenTransactions, now_ms: int) -> dict[TopicPartition, OpenTransaction]:

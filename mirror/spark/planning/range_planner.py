@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from mirror.client import TopicPartition
 from mirror.config.patterns import matches
 from mirror.errors import MAX_NAMES_SHOWN, FlowError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
@@ -53,6 +54,16 @@ class SourcePartition:
     """The leader epoch at the time of ``end``; None if the log has no epochs."""
     diverging: int | None = None
     """Where the log diverges from the copied one, if that is in front of a progress at the log's end (KIP-320)."""
+
+    @property
+    def tp(self) -> TopicPartition:
+        """The source partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def target_tp(self) -> TopicPartition:
+        """The partition that it is copied into."""
+        return TopicPartition(self.target_topic, self.partition)
 
     @property
     def stop(self) -> int:

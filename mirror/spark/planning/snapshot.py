@@ -15,27 +15,25 @@ from typing import Final
 
 from mirror.client import TopicDescription, TopicPartition
 from mirror.config.models import FlowConfig
-from mirror.observation import Side, Sides
+from mirror.observation import Sides
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.origin.records import Registry
-from mirror.relay.progress.committed import Progress, ProgressStore
-from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions, update_open_transactions
-from mirror.spark.ledger.obstacles import TargetTopics, too_long
+from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
+from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.partition_health import UnhealthyPartitions, is_unhealthy, with_health
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.broker_retention import recommit_after_ms
+from mirror.spark.planning.flow_observation import Needs, observe_flow
 from mirror.spark.planning.limits import Backlog, LimitResult, apply_limits
 from mirror.spark.planning.log_sizes import RecordSizes, record_sizes
-from mirror.spark.planning.open_transactions import with_producers
+from mirror.spark.planning.open_transactions import look_up_withheld
 from mirror.spark.planning.packing import no_lane, pack, steady_size
 from mirror.spark.planning.range_planner import (
-    NO_LEADER,
     SourcePartition,
     plan_range,
     result_without_task,
-    select_topics,
 )
-from mirror.spark.planning.source_offsets import SourceOffsets
 from mirror.spark.planning.unknown_origin import unknown_origins
 
 FAR_BEHIND_BYTES: Final = 64 * 1024 * 1024
@@ -78,7 +76,7 @@ class PlanRequest:
 class ClusterSnapshot:
     """The state of both clusters, and the decision for each source partition before limits and packing."""
 
-    topics: dict[str, TopicDescription]
+    topics: Mapping[str, TopicDescription]
     """The source topics that the flow copies."""
     partitions: list[SourcePartition]
     progress: dict[TopicPartition, Progress]
@@ -108,7 +106,7 @@ class ClusterSnapshot:
         unknown = unknown_origins(flow, registry, self.ranges, self.topics)
         decisions: list[Range | RangeResult] = []
         for partition, decision in zip(self.partitions, self.decisions, strict=True):
-            error = unknown.get(TopicPartition(partition.topic, partition.partition))
+            error = unknown.get(partition.tp)
             at = decision.start
             decisions.append(
                 decision if error is None else result_without_task(flow, partition, Outcome.FAILED, error, at=at)
@@ -128,14 +126,14 @@ def take_snapshot(request: PlanRequest, sides: Sides) -> ClusterSnapshot:
     """Read the state of both clusters. Changes nothing on either. Raises what :func:`make_plan` does."""
     flow = request.flow
     source, target = sides
-    source_id, all_topics = source.cluster.cluster_id, source.topics
-    topics = {name: all_topics[name] for name in select_topics(flow, all_topics)}
-    offsets = SourceOffsets(flow, topics, source.admin, call_timeout_ms=request.call_timeout_ms)
-    obstacles = too_long(flow, topics)
-    progress = ProgressStore(target.admin, flow.name).read(offsets.target_partitions(excluded=obstacles))
-    partitions = offsets.partitions(request.is_initial)
-    if not request.follow:
-        partitions = offsets.compared(partitions, progress)  # a followed partition is read behind its progress
+    source_id = source.cluster.cluster_id
+    needs = Needs(
+        is_initial=request.is_initial,
+        call_timeout_ms=request.call_timeout_ms,
+        epochs=not request.follow,  # a followed partition is read behind its progress
+    )
+    seen = observe_flow(flow, sides, needs).whole()
+    obstacles, progress, partitions = seen.unnameable, seen.progress, seen.partitions
     recommit_before_ms = request.now_ms - recommit_after_ms(target)
     decisions = [
         result_without_task(flow, partition, Outcome.FAILED, obstacles[partition.topic].reason)
@@ -144,7 +142,7 @@ def take_snapshot(request: PlanRequest, sides: Sides) -> ClusterSnapshot:
             flow,
             source_id,
             partition,
-            progress.get(TopicPartition(partition.target_topic, partition.partition)),
+            progress.get(partition.target_tp),
             recommit_before_ms=recommit_before_ms,
             follow=request.follow,
         )
@@ -152,34 +150,13 @@ def take_snapshot(request: PlanRequest, sides: Sides) -> ClusterSnapshot:
     ]
     behind = any(isinstance(decision, Range) and decision.end > decision.start for decision in decisions)
     return ClusterSnapshot(
-        topics=topics,
+        topics=seen.topics,
         partitions=partitions,
         progress=progress,
         decisions=decisions,
         sizes=record_sizes(source, partitions) if behind else RecordSizes(),
-        withheld=_withheld(request, source, partitions),
+        withheld=look_up_withheld(source, seen.stable_ends(), request.withheld, request.now_ms),
     )
-
-
-def _withheld(
-    request: PlanRequest, source: Side, partitions: list[SourcePartition]
-) -> dict[TopicPartition, OpenTransaction]:
-    """Return the open transactions.
-
-    The first plan looks up all their producers, later ones only those of last stable offsets that did not move.
-    """
-    stable = {
-        TopicPartition(partition.topic, partition.partition): partition.stable
-        for partition in partitions
-        if partition.leader != NO_LEADER
-    }
-    found = update_open_transactions(request.withheld or {}, stable, request.now_ms)
-    to_look_up = {
-        tp: transaction
-        for tp, transaction in found.items()
-        if request.withheld is None or transaction.since_ms < request.now_ms
-    }
-    return found | with_producers(source.admin, to_look_up)
 
 
 def plan_from_snapshot(request: PlanRequest, snapshot: ClusterSnapshot) -> Plan:

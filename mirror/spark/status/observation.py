@@ -1,39 +1,37 @@
-"""Observes one flow: reads the progress on the target, the source's offsets, and why partitions cannot be copied."""
+"""The state of a flow for its status and its rehearsal: a view of the observation of its partitions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import EARLIEST, LATEST, Outcomes, TopicPartition
+from mirror.client import TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.relay.batches.topic_config import FOREVER, TopicConfig, readable
-from mirror.relay.progress.committed import ProgressStore
 from mirror.relay.progress.gaps import Gap, GapKind, find_gap
-from mirror.relay.progress.open_transactions import OpenTransaction, update_open_transactions
+from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.progress.target_log import deleted_text, is_other_topic, recreated_error
-from mirror.spark.ledger.obstacles import colliding, too_long
-from mirror.spark.planning.open_transactions import high_watermarks, with_producers
-from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT, select_topics, source_topic_for
-from mirror.spark.planning.source_offsets import first_offsets
+from mirror.spark.ledger.obstacles import colliding
+from mirror.spark.planning.flow_observation import Needs, observe_flow
+from mirror.spark.planning.open_transactions import look_up_withheld
+from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT
 from mirror.spark.run_control import RunControlClient
 from mirror.telemetry.lag.offset_history import PartitionOffsets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from mirror.client import Admin, TopicDescription
+    from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig
     from mirror.observation import Side, Sides
     from mirror.relay.progress.committed import Progress
     from mirror.relay.progress.control import RunControl
     from mirror.spark.ledger.status_table import StatusTable
+    from mirror.spark.planning.flow_observation import FlowObservation
+    from mirror.spark.planning.range_planner import SourcePartition
 
-_SOURCE_CALL_TIMEOUT_MS: Final = 10_000
+_NEEDS: Final = Needs(call_timeout_ms=10_000)
 """A leader that does not answer must not keep the status of the others from being shown."""
-_START_INTERVAL_MS: Final = 1
-"""Log start offsets, and target topics with copies, are read again after so long for each partition: every 10 s for
-10,000 partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +59,8 @@ class Observation:
     """The brokers that lead the source's partitions; -1: none."""
     control: RunControl | None = None
     """The control record, also of a run that has ended."""
+    away: Mapping[str, str] = field(default_factory=dict)
+    """The cluster that does not answer, and its error: nothing is known that takes both clusters."""
 
     def copied_to(self, tp: TopicPartition) -> int | None:
         """Return the source offset from which on nothing of ``tp`` is on the target; None if it is not known."""
@@ -69,125 +69,67 @@ class Observation:
 
 
 class FlowObserver:
-    """Observes one flow again and again, and caches what changes rarely.
+    """Observes one flow again and again, and keeps what changes rarely.
 
-    These are log start offsets, where the flow ends, and how long the source's topics retain their records.
+    That is how long the source's topics retain their records, and where a flow that ends at a time does: once the
+    source has deleted the first record of that time, it returns a later one.
     """
 
-    def __init__(
-        self,
-        flow: FlowConfig,
-        unix_ms: Callable[[], int],
-    ) -> None:
+    def __init__(self, flow: FlowConfig, unix_ms: Callable[[], int]) -> None:
         self._flow: Final = flow
         self._unix_ms: Final = unix_ms
         self._retention_ms: dict[str, int | None] = {}
-        self._until: dict[TopicPartition, int] = {}
-        self._starts: dict[TopicPartition, int] = {}
-        self._starts_ms = 0
-        self._copies: dict[str, TopicDescription | None] = {}
-        self._copies_ms = 0
+        self._until: Final[dict[TopicPartition, int]] = {}
         self._withheld: dict[TopicPartition, OpenTransaction] | None = None
 
     def observe(self, sides: Sides, table: StatusTable) -> Observation:
-        """Read both clusters; ``table`` is what runs have reported.
+        """Read both clusters, or the one that is not away; ``table`` is what runs have reported.
 
-        Raises FlowError if no topic matches, KafkaError if a cluster does not answer.
+        Raises FlowError if no topic matches, KafkaError if a cluster does not answer that is not known to be away.
         """
-        source, target, all_topics = sides.source.admin, sides.target.admin, sides.source.topics
-        topics = {name: all_topics[name] for name in select_topics(self._flow, all_topics)}
-        leaders = {
-            TopicPartition(name, partition.partition): partition.leader
-            for name, topic in topics.items()
-            for partition in topic.partitions
-        }
-        targets = {tp: TopicPartition(self._flow.target_topic(tp.topic), tp.partition) for tp in leaders}
-        obstacles = too_long(self._flow, topics)
-        # The progress is read before the ends: so the lag is never too small, and progress after the end shows that
-        # the log is not the one that was copied.
-        by_target = ProgressStore(target, self._flow.name).read(
-            {targets[tp] for tp in leaders if tp.topic not in obstacles}
-        )
-        run = RunControlClient(target, self._flow.name).read()
+        seen = self._with_ends(observe_flow(self._flow, sides, _NEEDS).heard())
+        of_target = sides.target.away is None
+        run = RunControlClient(sides.target.admin, self._flow.name).read() if of_target else None
         time_ms = self._unix_ms()
-        ends, failed = _list_offsets(source, [tp for tp, leader in leaders.items() if leader != NO_LEADER], LATEST)
-        starts = self._start_offsets(source, ends, time_ms)
-        high = high_watermarks(source, ends, call_timeout_ms=_SOURCE_CALL_TIMEOUT_MS)
-        ends = self._bounded(source, ends)
-        high = {tp: min(end, self._until.get(tp, end)) for tp, end in high.items()}
-        progress = {tp: by_target[targets[tp]] for tp in leaders if targets[tp] in by_target}
-        offsets = {
-            tp: PartitionOffsets(starts.get(tp), ends.get(tp), progress[tp].offset if tp in progress else None)
-            for tp in leaders
-        }
-        topic_ids = {name: str(topic.topic_id or "") for name, topic in topics.items()}
-        gaps = {tp: self._gap(found, topic_ids[tp.topic], offsets[tp], tp) for tp, found in progress.items()}
-        lost = self._lost_copies(sides.target, {tp: targets[tp] for tp in progress}, progress, time_ms)
-        not_begun = {tp for tp in ends if tp not in progress}
+        self._withheld = look_up_withheld(sides.source, seen.stable_ends(), self._withheld, time_ms)
+        progress = {one.tp: seen.progress[one.target_tp] for one in seen.partitions if one.target_tp in seen.progress}
+        lost = self._lost_copies(sides.target, seen, progress) if not seen.away else {}
+        begun = _begun(table, run)
         return Observation(
             time_ms=time_ms,
             run=None if run is None or run.ended else run,
-            offsets=offsets,
+            offsets={one.tp: _offsets(one, progress.get(one.tp)) for one in seen.partitions},
             progress=progress,
-            unanswered={tp: str(failed.get(tp, NO_LEADER_TEXT)) for tp in leaders if tp not in ends},
-            gaps={tp: gap for tp, gap in gaps.items() if gap is not None},
-            high_watermarks=high,
-            withheld=self._open_transactions(source, {tp: (ends[tp], end) for tp, end in high.items()}, time_ms),
-            obstacles=self._obstacles(sides.target, {tp: targets[tp] for tp in leaders if tp not in progress}, table),
+            unanswered={
+                one.tp: one.error or NO_LEADER_TEXT
+                for one in seen.partitions
+                if one.leader == NO_LEADER and sides.source.away is None
+            },
+            gaps={
+                one.tp: gap
+                for one in seen.partitions
+                if one.tp in progress and (gap := _gap(one, progress[one.tp])) is not None
+            },
+            high_watermarks={tp: high for tp, (end, high) in seen.stable_ends().items() if high >= end},
+            withheld=self._withheld,
+            obstacles=self._obstacles(sides.target, seen, table) if not seen.away else {},
             lost_copies=lost,
-            firsts=self._firsts(source, not_begun | lost.keys(), starts, ends) | _begun(table, not_begun, run),
-            leaders=leaders,
+            firsts={
+                one.tp: begun.get(one.tp, one.first) if one.tp not in progress else one.first
+                for one in seen.partitions
+                if one.leader != NO_LEADER and (one.tp not in progress or one.tp in lost)
+            },
+            leaders={one.tp: one.leader for one in seen.partitions},
             control=run,
+            away={name: " ".join(str(error).split()) for name, error in seen.away.items()},
         )
 
-    def observe_source(self, side: Side) -> Observation:
-        """Observe the source without the target: its ends. Raises what :meth:`observe` does."""
-        source, all_topics = side.admin, side.topics
-        leaders = {
-            TopicPartition(name, partition.partition): partition.leader
-            for name in select_topics(self._flow, all_topics)
-            for partition in all_topics[name].partitions
-        }
-        time_ms = self._unix_ms()
-        ends, failed = _list_offsets(source, [tp for tp, leader in leaders.items() if leader != NO_LEADER], LATEST)
-        starts = self._start_offsets(source, ends, time_ms)
-        ends = self._bounded(source, ends)
-        return Observation(
-            time_ms=time_ms,
-            run=None,
-            offsets={tp: PartitionOffsets(starts.get(tp), ends.get(tp), None) for tp in leaders},
-            progress={},
-            unanswered={tp: str(failed.get(tp, NO_LEADER_TEXT)) for tp in leaders if tp not in ends},
-            gaps={},
-            high_watermarks={},
-            withheld={},
-            obstacles={},
-            leaders=leaders,
-        )
-
-    def observe_target(self, side: Side) -> Observation:
-        """Observe the target without the source: the progress, and the run. Raises KafkaError."""
-        target = side.admin
-        sources = {
-            TopicPartition(name, partition.partition): TopicPartition(topic, partition.partition)
-            for name, described in side.topics.items()
-            if (topic := source_topic_for(self._flow, name)) is not None
-            for partition in described.partitions
-        }
-        found = ProgressStore(target, self._flow.name).read(sources.keys())
-        run = RunControlClient(target, self._flow.name).read()
-        progress = {sources[to]: one for to, one in sorted(found.items())}
-        return Observation(
-            time_ms=self._unix_ms(),
-            run=None if run is None or run.ended else run,
-            offsets={tp: PartitionOffsets(None, None, one.offset) for tp, one in progress.items()},
-            progress=progress,
-            unanswered={},
-            gaps={},
-            high_watermarks={},
-            withheld={},
-            obstacles={},
-        )
+    def _with_ends(self, seen: FlowObservation) -> FlowObservation:
+        for one in seen.partitions:
+            if one.until is not None:
+                self._until.setdefault(one.tp, one.until)
+        partitions = [replace(one, until=self._until.get(one.tp)) for one in seen.partitions]
+        return replace(seen, partitions=partitions) if self._until else seen
 
     def retention_ms(self, source: Side, topics: Iterable[str]) -> Mapping[str, int | None]:
         """Return how long the topics retain their records, by name; None: forever, or the permission is missing."""
@@ -205,142 +147,70 @@ class FlowObserver:
         self._retention_ms |= dict.fromkeys(refused)
         return self._retention_ms
 
-    def _open_transactions(
-        self, source: Admin, stable: Mapping[TopicPartition, tuple[int, int]], time_ms: int
-    ) -> dict[TopicPartition, OpenTransaction]:
-        """Return the open transactions.
-
-        The first observation looks up all their producers, later ones only those of last stable offsets that did not
-        move.
-        """
-        found = update_open_transactions(self._withheld or {}, stable, time_ms)
-        to_look_up = {
-            tp: transaction
-            for tp, transaction in found.items()
-            if self._withheld is None or transaction.since_ms < time_ms
-        }
-        self._withheld = found | with_producers(source, to_look_up)
-        return self._withheld
-
-    def _obstacles(
-        self, target: Side, targets: Mapping[TopicPartition, TopicPartition], table: StatusTable
-    ) -> dict[TopicPartition, str]:
+    def _obstacles(self, target: Side, seen: FlowObservation, table: StatusTable) -> dict[TopicPartition, str]:
         """Return why partitions without progress cannot be copied, if their target topic does not exist.
 
         If brokers refused to create it, the last run has reported their reason.
         """
-        flow = self._flow
-        obstacles = too_long(flow, {tp.topic for tp in targets})
-        existing = target.describe({to.topic for tp, to in targets.items() if tp.topic not in obstacles})
-        missing = [
-            tp
-            for tp, to in targets.items()
-            if tp.topic not in obstacles
-            and (to.topic not in existing or to.partition >= len(existing[to.topic].partitions))
-        ]
-        if missing_topics := {tp.topic for tp in missing if targets[tp].topic not in existing}:
-            obstacles |= colliding(flow, missing_topics, target.topics.keys())
-        found = {tp: table.obstacles[tp.topic].reason for tp in missing if tp.topic in table.obstacles}
-        return found | {tp: obstacles[tp.topic].reason for tp in targets if tp.topic in obstacles}
+        without = [one for one in seen.partitions if one.target_tp not in seen.progress]
+        nameable = [one for one in without if one.topic not in seen.unnameable]
+        existing = target.describe({one.target_topic for one in nameable})
+        missing = [one for one in nameable if not _exists(one, existing.get(one.target_topic))]
+        obstacles = dict(seen.unnameable)
+        if missing_topics := {one.topic for one in missing if one.target_topic not in existing}:
+            obstacles |= colliding(self._flow, missing_topics, target.topics.keys())
+        found = {one.tp: table.obstacles[one.topic].reason for one in missing if one.topic in table.obstacles}
+        return found | {one.tp: obstacles[one.topic].reason for one in without if one.topic in obstacles}
 
     def _lost_copies(
-        self,
-        target: Side,
-        targets: Mapping[TopicPartition, TopicPartition],
-        progress: Mapping[TopicPartition, Progress],
-        time_ms: int,
+        self, target: Side, seen: FlowObservation, progress: Mapping[TopicPartition, Progress]
     ) -> dict[TopicPartition, str]:
         """Return why the copies of partitions with progress are not on the target, by the ids of its topics."""
         marks = {tp: mark for tp, found in progress.items() if (mark := found.target) is not None and mark.end > 0}
-        if not 0 <= time_ms - self._copies_ms < len(marks) * _START_INTERVAL_MS:
-            names = {targets[tp].topic for tp in marks}
-            described = target.describe(names) if names else Outcomes({}, {})
-            self._copies = dict.fromkeys(names - described.failed.keys()) | described
-            self._copies_ms = time_ms
+        marked = [one for one in seen.partitions if one.tp in marks]
+        described = target.describe({one.target_topic for one in marked})
         found: dict[TopicPartition, str] = {}
-        for tp, mark in marks.items():
-            to, name, offset = targets[tp], self._flow.name, progress[tp].offset
-            if to.topic not in self._copies:
-                continue  # it could not be described, or has got its first copies since
-            topic = self._copies[to.topic]
+        for one in marked:
+            if one.target_topic in described.failed:
+                continue
+            topic, mark, offset = described.get(one.target_topic), marks[one.tp], progress[one.tp].offset
             topic_id = "" if topic is None else str(topic.topic_id or "")
-            if topic is None or to.partition >= len(topic.partitions):
-                found[tp] = deleted_text(name, to, mark, offset)
+            if not _exists(one, topic):
+                found[one.tp] = deleted_text(self._flow.name, one.target_tp, mark, offset)
             elif is_other_topic(mark, topic_id):
-                found[tp] = str(recreated_error(name, to, mark, topic_id, offset))
+                found[one.tp] = str(recreated_error(self._flow.name, one.target_tp, mark, topic_id, offset))
         return found
 
-    def _firsts(
-        self,
-        source: Admin,
-        tps: Collection[TopicPartition],
-        starts: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, int]:
-        """Return where copies of ``tps`` begin, by the flow's start."""
-        earliest = {tp: starts[tp] for tp in tps if tp in starts}
 
-        def look_up(among: Collection[TopicPartition], timestamp_ms: int) -> Mapping[TopicPartition, int]:
-            return _list_offsets(source, among, timestamp_ms)[0]
-
-        return dict(first_offsets(self._flow, look_up, earliest, {tp: ends[tp] for tp in earliest}))
-
-    def _start_offsets(
-        self, source: Admin, ends: Collection[TopicPartition], time_ms: int
-    ) -> Mapping[TopicPartition, int]:
-        if not 0 <= time_ms - self._starts_ms < len(ends) * _START_INTERVAL_MS:
-            self._starts, self._starts_ms = {}, time_ms
-        found, _ = _list_offsets(source, [tp for tp in ends if tp not in self._starts], EARLIEST)
-        self._starts |= found
-        return self._starts
-
-    def _bounded(self, source: Admin, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return ``ends``, no further than where the flow ends.
-
-        The offset of a time is looked up until there is a record of that time; from then on it does not change.
-        """
-        until = self._flow.end_position
-        if until is None:
-            return dict(ends)
-        if until.timestamp_ms is None:
-            self._until = dict.fromkeys(ends, until.offset or 0)
-        else:
-            found, _ = _list_offsets(source, ends.keys() - self._until.keys(), until.timestamp_ms)
-            self._until |= {tp: offset for tp, offset in found.items() if offset >= 0}
-        return {tp: min(end, self._until.get(tp, end)) for tp, end in ends.items()}
-
-    def _gap(self, progress: Progress, topic_id: str, offsets: PartitionOffsets, tp: TopicPartition) -> Gap | None:
-        """Return the gap that keeps a copy from resuming at ``progress``, or None."""
-        if offsets.earliest is None or offsets.end is None:
-            return None
-        until = self._until.get(tp)
-        if until is not None and progress.offset >= until:
-            return None  # The flow has come to its end here.
-        gap = find_gap(progress, topic_id, offsets.earliest, offsets.end)
-        # What is behind a lower bound may be copied: only the task that fences the partition can know.
-        unknown = gap is not None and gap.kind is GapKind.RETENTION and not progress.exact
-        return None if unknown else gap
+def _exists(one: SourcePartition, topic: TopicDescription | None) -> bool:
+    """Whether the target has the partition that ``one`` is copied into."""
+    return topic is not None and one.partition < len(topic.partitions)
 
 
-def _begun(table: StatusTable, tps: Collection[TopicPartition], run: RunControl | None) -> dict[TopicPartition, int]:
-    """Return where the tasks of the ``run`` have begun to copy those of ``tps`` that they have reported.
+def _offsets(one: SourcePartition, progress: Progress | None) -> PartitionOffsets:
+    answered = one.leader != NO_LEADER
+    offset = None if progress is None else progress.offset
+    return PartitionOffsets(one.earliest if answered else None, one.stop if answered else None, offset)
+
+
+def _gap(one: SourcePartition, progress: Progress) -> Gap | None:
+    """Return the gap that keeps a copy from resuming at ``progress``, or None."""
+    if one.leader == NO_LEADER:
+        return None
+    if one.until is not None and progress.offset >= one.until:
+        return None  # The flow has come to its end here.
+    gap = find_gap(progress, one.topic_id, one.earliest, one.stop)
+    # What is behind a lower bound may be copied: only the task that fences the partition can know.
+    unknown = gap is not None and gap.kind is GapKind.RETENTION and not progress.exact
+    return None if unknown else gap
+
+
+def _begun(table: StatusTable, run: RunControl | None) -> dict[TopicPartition, int]:
+    """Return where the tasks of the ``run`` have begun to copy the partitions that they have reported.
 
     What appears while a stream runs is copied from its first record, wherever the flow starts.
     """
     if run is None or run.ended:
         return {}
     results = (report.result for report, _ in table.partitions.values() if report.run == run.run)
-    begun = {TopicPartition(one.topic, one.partition): one.start for one in results}
-    return {tp: begun[tp] for tp in tps if tp in begun}
-
-
-def _list_offsets(
-    source: Admin, tps: Collection[TopicPartition], spec: int
-) -> tuple[dict[TopicPartition, int], Mapping[TopicPartition, KafkaError]]:
-    """Return the offsets of the partitions that answer, and the others' errors. Raises KafkaError if none answers."""
-    if not tps:
-        return {}, {}
-    found = source.list_offsets(dict.fromkeys(tps, spec), partial=True, timeout_ms=_SOURCE_CALL_TIMEOUT_MS)
-    if not found:
-        raise next(iter(found.failed.values()))
-    return {tp: result.offset for tp, result in found.items()}, found.failed
+    return {TopicPartition(one.topic, one.partition): one.start for one in results}

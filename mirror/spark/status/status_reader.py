@@ -108,7 +108,8 @@ class StatusReader:
     def read(self, sides: Sides | None = None) -> FlowStatus:
         """Read both clusters, by an observation that a command has begun; None: by a new one.
 
-        Raises FlowError if no topic matches, KafkaError if a cluster does not answer.
+        If it has found one of them away, the partitions have the progress or the ends, and no lags. Raises
+        FlowError if no topic matches, KafkaError if a cluster does not answer.
         """
         try:
             return self._read(sides or self._clusters.of(self.flow).again())
@@ -116,25 +117,16 @@ class StatusReader:
             self.close()
             raise
 
-    def read_alone(self, sides: Sides, away: str, error: MirrorError) -> FlowStatus:
-        """Read one cluster while the other one, ``away``, does not answer because of ``error``. Raises as :meth:`read`.
-
-        The partitions have the progress or the ends, and no lags.
-        """
-        observer, unread = self._observer, ""
-        if away == self.flow.target:
-            found = observer.observe_source(sides.source)
-        else:
-            self.table, unread = self._reports()
-            found = observer.observe_target(sides.target)
-        lags = dict.fromkeys(found.offsets, UNKNOWN_LAG)
-        troubles = {tp: LastError(line, found.time_ms) for tp, line in found.unanswered.items()}
-        status = self._status(found, lags, troubles, self.table.results())
-        return replace(status, away={away: " ".join(str(error).split())}, unread=unread)
-
     def _read(self, sides: Sides) -> FlowStatus:
-        self.table, unread = self._reports()
+        unread = ""
+        if sides.target.away is None:
+            self.table, unread = self._reports()
         observation = self._observer.observe(sides, self.table)
+        if observation.away:
+            troubles = {tp: LastError(line, observation.time_ms) for tp, line in observation.unanswered.items()}
+            lags = dict.fromkeys(observation.offsets, UNKNOWN_LAG)
+            status = self._status(observation, lags, troubles, self.table.results())
+            return replace(status, away=observation.away, unread=unread)
         retention_ms = self._observer.retention_ms(sides.source, {tp.topic for tp in observation.offsets})
         results = self.table.results()
         failures = failures_of(self.flow, observation, results)
@@ -210,16 +202,11 @@ def read_statuses(
     statuses: list[FlowStatus] = []
     errors: dict[str, MirrorError] = {}
     with Clusters(config) as clusters:
-        answers = clusters.away({name for flow in flows for name in (flow.source, flow.target)}, on_waiting)
+        clusters.away({name for flow in flows for name in (flow.source, flow.target)}, on_waiting)
         for flow in flows:
-            away = [(name, error) for name in (flow.source, flow.target) if (error := answers.get(name)) is not None]
-            if len(away) > 1:
-                errors[flow.name] = away[0][1]
-                continue
-            sides = clusters.of(flow)
             try:
                 with StatusReader(config, flow, clusters=clusters) as reader:
-                    statuses.append(reader.read_alone(sides, *away[0]) if away else reader.read(sides))
+                    statuses.append(reader.read(clusters.of(flow)))
             except MirrorError as error:  # also of a flow that matches no topic
                 errors[flow.name] = error
     return statuses, errors

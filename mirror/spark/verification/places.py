@@ -17,22 +17,9 @@ if TYPE_CHECKING:
 
     from mirror.relay.batches.topic_config import TopicConfig
     from mirror.relay.progress.committed import Progress
+    from mirror.spark.planning.flow_observation import TargetLog
     from mirror.spark.planning.range_planner import SourcePartition
     from mirror.verify.proof import ProvedRange
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetLog:
-    """A target partition as its cluster has it."""
-
-    start: int = 0
-    end: int = 0
-    """The last stable offset."""
-    high_watermark: int = 0
-    topic_id: str = ""
-    exists: bool = True
-    error: str = ""
-    """Why it could not be looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

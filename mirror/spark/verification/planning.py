@@ -6,20 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import EARLIEST, LATEST, TopicPartition
-from mirror.errors import BrokerError, KafkaError
+from mirror.client import TopicPartition
+from mirror.errors import KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
 from mirror.relay.model.ranges import Range
-from mirror.relay.progress.committed import ProgressStore
-from mirror.spark.ledger.obstacles import too_long
+from mirror.spark.planning.flow_observation import Needs, observe_flow
 from mirror.spark.planning.log_sizes import RecordSizes, record_sizes
 from mirror.spark.planning.packing import pack
-from mirror.spark.planning.range_planner import NO_LEADER, select_topics
-from mirror.spark.planning.source_offsets import SourceOffsets
+from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.verification.places import (
     Place,
     Start,
-    TargetLog,
     TargetPlace,
     Topics,
     decide,
@@ -28,14 +25,13 @@ from mirror.spark.verification.places import (
 )
 from mirror.verify.partition_results import PartitionResult, VerifyRange
 from mirror.verify.proof import Proof, ProvedRange
-from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 
 if TYPE_CHECKING:
-    from mirror.client import OffsetResult, Outcomes
     from mirror.config.models import FlowConfig
     from mirror.config.positions import Position
     from mirror.observation import Side, Sides
     from mirror.relay.progress.committed import Progress
+    from mirror.spark.planning.flow_observation import TargetLog
     from mirror.spark.planning.range_planner import SourcePartition
 
 _NO_CONFIG: Final = TopicConfig.of({})
@@ -81,11 +77,7 @@ class VerifyPlan:
 
 
 def make_plan(request: VerifyRequest, sides: Sides) -> VerifyPlan:
-    """Read both clusters. Raises FlowError if no topic matches, ProofError, and KafkaError if a cluster is silent.
-
-    First the progress, then the target's ends, then the source's: what is copied up to the progress is in front of the
-    target's end, and what the target has is in front of the source's.
-    """
+    """Read both clusters. Raises FlowError if no topic matches, ProofError, and KafkaError if a cluster is silent."""
     flow, (source, target) = request.flow, sides
     plan = VerifyPlan(
         flow=flow.name,
@@ -94,14 +86,9 @@ def make_plan(request: VerifyRequest, sides: Sides) -> VerifyPlan:
     )
     if request.proof is not None:
         request.proof.check_flow(flow.name, plan.source_cluster_id, plan.target_cluster_id)
-    all_topics = source.topics
-    topics = {name: all_topics[name] for name in select_topics(flow, all_topics)}
-    unnamed = too_long(flow, topics)
-    offsets = SourceOffsets(flow, {name: topic for name, topic in topics.items() if name not in unnamed}, source.admin)
-    wanted = offsets.target_partitions()
-    progress = ProgressStore(target.admin, flow.name).read(wanted)
-    logs = _target_logs(target, wanted)
-    partitions = offsets.partitions()
+    seen = observe_flow(flow, sides, Needs(target_logs=True)).whole()
+    partitions = [one for one in seen.partitions if one.topic not in seen.unnameable]
+    progress, logs = seen.progress, seen.target_logs
     of_source = _configs(source, {one.topic for one in partitions})
     # A topic that is not there would be asked for until the call's deadline.
     of_target = _configs(target, {tp.topic for tp, log in logs.items() if log.exists})
@@ -117,8 +104,8 @@ def make_plan(request: VerifyRequest, sides: Sides) -> VerifyPlan:
             PartitionResult(
                 topic=topic, target_topic=flow.target_topic(topic), partition=one.partition, error=obstacle.reason
             )
-            for topic, obstacle in unnamed.items()
-            for one in topics[topic].partitions
+            for topic, obstacle in seen.unnameable.items()
+            for one in seen.topics[topic].partitions
         ]
     plan.results.extend(one for one in decisions if isinstance(one, PartitionResult))
     plan.ranges.extend(one for one in decisions if isinstance(one, VerifyRange))
@@ -148,47 +135,6 @@ def _not_there(proved: ProvedRange) -> PartitionResult:
 # --- both clusters
 
 
-def _target_logs(target: Side, wanted: set[TopicPartition]) -> dict[TopicPartition, TargetLog]:
-    """Return the logs of the ``wanted`` partitions, and of all others that their topics have."""
-    topics, admin = target.describe({tp.topic for tp in wanted}), target.admin
-    existing = {
-        TopicPartition(name, one.partition): one.leader != NO_LEADER
-        for name, topic in topics.items()
-        for one in topic.partitions
-    }
-    all_of_them = wanted | existing.keys()
-    led = [tp for tp in all_of_them if existing.get(tp)]
-    ends = admin.list_offsets(dict.fromkeys(led, LATEST), partial=True)
-    high = admin.list_offsets(dict.fromkeys(led, LATEST), isolation="read_uncommitted", partial=True)
-    starts = admin.list_offsets(dict.fromkeys(led, EARLIEST), partial=True)
-    logs: dict[TopicPartition, TargetLog] = {}
-    for tp in all_of_them:
-        if tp not in existing:
-            error = topics.failed.get(tp.topic)
-            logs[tp] = TargetLog(exists=False, error="" if error is None or _is_unknown(error) else str(error))
-        elif not existing[tp]:
-            logs[tp] = TargetLog(error="it has no leader")
-        else:
-            topic_id = str(topics[tp.topic].topic_id or "")
-            logs[tp] = _target_log(tp, topic_id, (starts, ends, high))
-    return logs
-
-
-def _is_unknown(error: KafkaError) -> bool:
-    """Whether a topic does not exist."""
-    return isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _target_log(
-    tp: TopicPartition, topic_id: str, found: tuple[Outcomes[TopicPartition, OffsetResult], ...]
-) -> TargetLog:
-    for offsets in found:
-        if tp in offsets.failed:
-            return TargetLog(topic_id=topic_id, error=str(offsets.failed[tp]))
-    start, end, high = (offsets[tp].offset for offsets in found)
-    return TargetLog(start=start, end=end, high_watermark=high, topic_id=topic_id)
-
-
 def _places(
     request: VerifyRequest,
     plan: VerifyPlan,
@@ -201,7 +147,7 @@ def _places(
     starts = _starts(request, partitions, source)
     places = []
     for one in partitions:
-        tp = TopicPartition(one.target_topic, one.partition)
+        tp = one.target_tp
         places.append(
             Place(
                 source=one,
@@ -209,7 +155,7 @@ def _places(
                 progress=progress.get(tp),
                 topics=topics[one.topic],
                 source_cluster_id=plan.source_cluster_id,
-                start=starts.get(TopicPartition(one.topic, one.partition), Start()),
+                start=starts.get(one.tp, Start()),
                 has_others=request.has_others,
             )
         )
@@ -221,7 +167,7 @@ def _target_only(
 ) -> Iterator[TargetPlace]:
     """Yield the partitions that no source topic of the flow has."""
     sources = {one.target_topic: one for one in partitions}
-    for tp in sorted(logs.keys() - {TopicPartition(one.target_topic, one.partition) for one in partitions}):
+    for tp in sorted(logs.keys() - {one.target_tp for one in partitions}):
         one = sources[tp.topic]
         yield TargetPlace(
             topic=one.topic,
@@ -247,12 +193,12 @@ def _starts(request: VerifyRequest, partitions: Sequence[SourcePartition], sourc
     if request.position is None:
         ends = {} if request.proof is None else request.proof.ends()
         return {TopicPartition(*key): Start(proved=proved) for key, proved in ends.items()}
-    tps = [TopicPartition(one.topic, one.partition) for one in partitions if one.leader != NO_LEADER]
+    tps = [one.tp for one in partitions if one.leader != NO_LEADER]
     if request.position.offset is not None:
         return {tp: Start(source_offset=request.position.offset) for tp in tps}
     times = dict.fromkeys(tps, request.position.timestamp_ms or 0)
     found = source.admin.list_offsets(times, partial=True)
-    ends_of = {TopicPartition(one.topic, one.partition): one.end for one in partitions}
+    ends_of = {one.tp: one.end for one in partitions}
     # A time behind the last record has no offset: nothing of the partition is compared then.
     return {
         tp: Start(source_offset=result.offset if result.offset >= 0 else ends_of[tp]) for tp, result in found.items()

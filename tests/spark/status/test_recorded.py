@@ -14,7 +14,7 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.relay.progress.status_values import RunState, StatusKind
-from mirror.spark.clusters import open_sides
+from mirror.spark.clusters import Clusters
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.status_table import LastError, StatusTable
@@ -149,8 +149,10 @@ def test_an_unreadable_topic_is_named_also_while_the_source_is_away(
 ) -> None:
     monkeypatch.setattr(status_reader, "StatusFollower", Follower)
     monkeypatch.setattr(Follower, "error", AuthorizationFailed("the permission Read is missing", 29))
-    with site.watch() as watch, open_sides(load(site.config), watch.flow) as sides:
-        assert watch.read_alone(sides, "a", KafkaTimeout("no answer")).unread == "the permission Read is missing"
+    site.a.stop()
+    with Clusters(load(site.config)) as clusters, site.watch() as watch:
+        assert clusters.away("ab", None).keys() == {"a"}
+        assert watch.read(clusters.of(watch.flow)).unread == "the permission Read is missing"
 
 
 def test_a_reading_of_a_command_waits_shortly_for_the_topic(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.client import EARLIEST, LATEST
 from mirror.config.load import load
 from mirror.errors import ConnectionFailed, KafkaTimeout, MirrorError
 from mirror.relay.model.way import Way
@@ -17,7 +16,7 @@ from mirror.spark import clusters
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.status_table import LastError, StatusTable
-from mirror.spark.status import observation, status_reader
+from mirror.spark.status import status_reader
 from mirror.spark.status.flow_status import FlowStatus
 from mirror.spark.status.lag_monitor import LagMonitor, pause_ms
 from mirror.telemetry.lag.lags import LagState
@@ -116,27 +115,6 @@ def test_the_reading_after_a_failed_one_reconnects(site: StatusHarness) -> None:
         site.later(2)
         assert only_partition(watch).end == 100
     assert len(site.options) == 4
-
-
-def test_log_starts_of_many_partitions_are_read_less_often(
-    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(observation, "_START_INTERVAL_MS", 3_000)
-    site.a.add_topic("orders", [100, 100])
-    with site.watch() as watch:
-        for _ in range(3):
-            site.looked(watch, 2)
-        # Twice each time: the last stable offset, and the high watermark.
-        assert (site.asked.count(LATEST), site.asked.count(EARLIEST)) == (12, 2)
-        site.a.add_topic("orders-2", [3], earliest=1)
-        assert watch.read().partitions[2].earliest == 1, "of one that is new it is not known"
-        assert site.asked.count(EARLIEST) == 3
-        site.later(2)
-        watch.read()
-        assert site.asked.count(EARLIEST) == 3
-        site.later(2)
-        watch.read()
-        assert site.asked.count(EARLIEST) == 6
 
 
 @pytest.mark.parametrize(("configured", "call_timeout_ms", "expected"), [("", 9, 9), ("5", 9, 5), ("5", None, 5)])

@@ -11,11 +11,11 @@ import pytest
 from mirror.relay.batches.topic_config import TopicConfig
 from mirror.relay.progress.committed import Beginning, Progress
 from mirror.relay.progress.target_log import TargetMark
+from mirror.spark.planning.flow_observation import TargetLog
 from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition
 from mirror.spark.verification.places import (
     Place,
     Start,
-    TargetLog,
     TargetPlace,
     Topics,
     decide,

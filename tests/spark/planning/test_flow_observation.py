@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
 from mirror.client import Admin, TopicPartition
+from mirror.errors import FlowError, KafkaError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.committed import Progress, group_of, to_offset
+from mirror.spark.planning.flow_observation import Needs, observe_flow
 from mirror.spark.planning.range_planner import SourcePartition, plan_range
-from mirror.spark.planning.source_offsets import SourceOffsets
 from mirror.wire.api import Api
+from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.log import PartitionLog
 from tests.fakes.threaded import threaded_cluster
+from tests.spark.observed import sides_of
 from tests.spark.planning.test_range_planner import flow
 
+SHORT: Final[dict[str, Any]] = {"default.api.timeout.ms": 500, "request.timeout.ms": 500}
 ORDERS, TARGET = TopicPartition("orders", 0), TopicPartition("a.orders", 0)
 
 
@@ -35,10 +41,20 @@ def copied_to(source: FakeCluster, offset: int) -> Progress:
     return Progress(offset=offset, leader_epoch=0, source_cluster_id="paris", topic_id=topic_id)
 
 
+class Committed(FakeAdmin):
+    """A target that has nothing but this progress."""
+
+    def __init__(self, progress: Mapping[TopicPartition, Progress]) -> None:
+        super().__init__(FakeCluster(cluster_id="b"))
+        for tp, one in progress.items():
+            self.commit_group_offsets(group_of("f", tp), {tp: to_offset(one)})
+
+
 def compared(source: FakeCluster, progress: Progress) -> SourcePartition:
     with Admin({"bootstrap.servers": source.bootstrap}) as admin:
-        offsets = SourceOffsets(flow(), admin.list_topics(), admin)
-        (partition,) = offsets.compared(offsets.partitions(), {TARGET: progress})
+        (partition,) = observe_flow(
+            flow(), sides_of(admin, Committed({TARGET: progress})), Needs(epochs=True)
+        ).partitions
     return partition
 
 
@@ -87,3 +103,27 @@ def test_progress_of_another_topic_or_without_an_epoch_is_not_compared(source: F
     for other in (replace(progress, topic_id="t2"), replace(progress, leader_epoch=None)):
         assert compared(source, other).diverging is None
     assert source.calls(Api.OFFSET_FOR_LEADER_EPOCH) == []
+
+
+def test_a_cluster_that_is_away_is_a_value_and_the_other_one_is_read(source: FakeCluster) -> None:
+    target = Committed({TARGET: copied_to(source, 3)})
+    target.client.cluster.add_topic("a.orders")
+    with Admin({"bootstrap.servers": source.bootstrap, "default.api.timeout.ms": 5_000}) as admin:
+        gone = FakeCluster(cluster_id="c")
+        gone.kill(1)
+        silent = FakeAdmin(gone, **SHORT)
+        for sides, known in (
+            (sides_of(admin, silent), {"a": (ORDERS, 4, None)}),
+            (sides_of(silent, target), {"b": (ORDERS, 0, 3)}),
+        ):
+            for side in sides:
+                with contextlib.suppress(FlowError, KafkaError):
+                    side.cluster  # noqa: B018 - a fact that is read
+            seen = observe_flow(flow(), sides)
+            (answers,) = known
+            assert seen.away.keys() == {"a", "b"} - {answers}
+            (one,) = seen.partitions
+            progress = seen.progress.get(one.target_tp)
+            assert (one.tp, one.end, progress and progress.offset) == known[answers]
+            with pytest.raises((FlowError, KafkaError)):
+                seen.whole()
