@@ -113,7 +113,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowHarness:
     monkeypatch.setattr(Sync, "report", GroupsReport())
     monkeypatch.setattr(Sync, "resumed", [])
     monkeypatch.setattr(Sync, "meanwhile", [])
-    use_fakes(tmp_path, monkeypatch)
+    use_fakes(monkeypatch)
     return FlowHarness(tmp_path)
 
 

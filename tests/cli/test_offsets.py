@@ -66,7 +66,7 @@ class Translator:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowHarness:
     monkeypatch.setattr(command, "OffsetTranslator", Translator)
-    use_fakes(tmp_path, monkeypatch, command)
+    use_fakes(monkeypatch)
     site = FlowHarness(tmp_path)
     for name in ("orders", "-orders"):
         site.a.add_topic(name, [0, 0, 0])

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
-from mirror.relay.progress import flow_topic
 from mirror.spark.ledger.copy_rate import CopyRate
 from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.preflight import dry_run
@@ -32,7 +31,7 @@ class PlanHarness(FlowHarness):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanHarness:
-    use_fakes(tmp_path, monkeypatch, flow_topic)
+    use_fakes(monkeypatch)
     return PlanHarness(tmp_path, TOPICS)
 
 

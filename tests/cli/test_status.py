@@ -17,7 +17,7 @@ from rich.console import Console
 
 from mirror.cli.commands import status as command
 from mirror.cli.views import amounts, status_view
-from mirror.client import TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.progress import status_values
@@ -72,7 +72,7 @@ class StatusHarness(ReportedFlow):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
-    use_fakes(tmp_path, monkeypatch)
+    use_fakes(monkeypatch)
     site = StatusHarness(tmp_path)
     site.use_topic(monkeypatch)
     monkeypatch.setattr(status_reader, "SystemClock", lambda: site)
@@ -150,7 +150,7 @@ def test_the_head_says_when_the_run_was_last_seen(site: StatusHarness, seen_ms: 
 
 def give(orders: RunControl) -> None:
     group, tp = control_partition("f")
-    fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
+    Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
 
 
 def test_one_reading_shows_last_errors_below_the_table(site: StatusHarness) -> None:
@@ -297,7 +297,7 @@ def test_a_flow_that_cannot_be_read_hides_no_other_and_is_retried(site: StatusHa
     site.config.write_text(configuration() + UNREACHABLE_FLOW)
     site.looks = 2
 
-    gone = fakes.Cluster("gone:1", site.folder)
+    gone = fakes.Cluster("gone:1")
 
     def appears(_: int) -> None:
         gone.make().add_topic("clicks", [5])
@@ -340,7 +340,7 @@ def test_of_one_cluster_that_answers_all_is_shown_that_it_knows(site: StatusHarn
         ("a", f"progress as of {at}; lag unknown: cluster a does not answer; run r1 on h1, seen 4 s ago", "40 unknown"),
         ("b", f"ends of a as of {at}; progress, lag and run unknown: cluster b does not answer", "unknown 100"),
     ):
-        cluster = fakes.Cluster(f"{name}:1", site.folder)
+        cluster = fakes.Cluster(f"{name}:1")
         cluster.stop()
         found, document = site.status(), json.loads(site.status("--json").stdout)
         cluster.start()
@@ -379,12 +379,12 @@ def test_each_call_takes_half_of_the_timeout(
 ) -> None:
     options: list[Mapping[str, object]] = []
 
-    class Admin(fakes.Admin):
+    class Noting(Admin):
         def __init__(self, given: Mapping[str, object]) -> None:
             options.append(given)
             super().__init__(given)
 
-    monkeypatch.setattr(clusters, "Admin", Admin)
+    monkeypatch.setattr(clusters, "Admin", Noting)
     site.a.add_topic("orders", [1])
     assert site.status(*arguments).exit_code == 0
     assert {one.get("default.api.timeout.ms") for one in options} == {timeout}
@@ -438,7 +438,7 @@ def test_text_of_another_client_is_printed_as_text(site: StatusHarness, argument
     group, tp = control_partition("f")
     host = "ev\x1b]0;title\x07\x1b[2J\nflow g: nothing runs"
     orders = RunControl(run="r\x1b[31m", host=host, since_ms=T0, job=1)
-    fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
+    Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
     site.looks = 1
     shown = site.status(*arguments).stdout
     assert r"run r\x1b[31m on ev\x1b]0;title\x07\x1b[2J\nflow g: nothing runs" in " ".join(shown.split())

@@ -24,7 +24,7 @@ HELD = HeldGroup(group="billing", reasons=("not-copied-yet",), detail="orders-0"
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
-    use_fakes(tmp_path, monkeypatch)
+    use_fakes(monkeypatch)
     site = StatusHarness(tmp_path)
     site.use_topic(monkeypatch)
     monkeypatch.setattr(status_reader, "SystemClock", lambda: site)

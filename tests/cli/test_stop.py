@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.cli.commands import stop as command
+from mirror.client import Admin
 from mirror.relay.progress.control import RunControl, control_partition, from_offset
 from tests.cli.test_status import give
-from tests.spark import fakes
 from tests.spark.flow_harness import FlowHarness, use_fakes
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ NOW_MS = 1_800_000_000_000
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    use_fakes(tmp_path, monkeypatch, command)
+    use_fakes(monkeypatch)
     monkeypatch.setattr(command, "_POLL_INTERVAL_S", 0.01)
     path = FlowHarness(tmp_path).config
     path.write_text(path.read_text() + "shutdown-timeout-ms = 1000\n")
@@ -39,7 +39,7 @@ def stop(config: Path, *arguments: str) -> Result:
 
 def orders() -> RunControl:
     group, tp = control_partition("f")
-    found = from_offset(fakes.Admin({"bootstrap.servers": "b:1"}).group_offsets(group, [tp]).get(tp))
+    found = from_offset(Admin({"bootstrap.servers": "b:1"}).group_offsets(group, [tp]).get(tp))
     assert found is not None
     return found
 
@@ -85,7 +85,7 @@ def test_text_of_another_client_is_printed_as_text(config: Path) -> None:
     """Every client that may commit for the group of a flow's orders can name the run and its host."""
     group, tp = control_partition("f")
     names_all = RunControl(run="r\x1b[31m", host="ev\x1b]0;title\x07\nf: nothing runs", since_ms=0, job=1)
-    fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: names_all.to_offset()})
+    Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: names_all.to_offset()})
     result = stop(config, "--no-wait")
     assert (result.exit_code, result.stderr) == (0, "")
     (line,) = result.stdout.splitlines()

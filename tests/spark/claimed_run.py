@@ -5,9 +5,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any, cast
 
+from mirror.client import Admin
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.supervision.flow_control import ClaimedRun
-from tests.spark.fakes import Admin
 
 
 class _Control:

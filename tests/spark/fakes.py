@@ -1,32 +1,31 @@
-"""Two clusters in memory for the tests of the Spark layer, set up by numbers: what a plan or a status is made from.
+"""Clusters in memory for the tests of the Spark layer, set up by numbers: what a plan or a status is made from.
 
-A cluster is a :class:`FakeCluster` that is found by the folder of a test and a bootstrap server. Nothing is copied
-here: offsets, not records, are what these tests are about.
+A :class:`FakeCluster` is found by its bootstrap server, whose port is 1; each test has clusters of its own
+(:func:`use_clusters`). Nothing is copied here: these tests are about offsets, not records.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from mirror.client import TopicPartition
+import pytest
+
+from mirror.client import Admin, TopicPartition
+from mirror.cluster.settings import ClusterSettings
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.committed import Progress, ProgressStore, group_of, to_offset
 from mirror.relay.progress.status_topic import StatusNews
 from mirror.wire.records import HEADER_BYTES, TRANSACTIONAL
-from tests.fakes.admin import FakeAdmin
+from tests.fakes import inline
 from tests.fakes.cluster import FakeCluster, FakeTopic
 from tests.fakes.log import PartitionLog
 from tests.fakes.record_batches import build
 from tests.fakes.transactions import State, Transaction
 from tests.spark.moods import apply_moods
 
-FOLDER = "FAKE_KAFKA_FOLDER"
-"""Environment: the folder of the clusters of this test."""
 NOW_MS = 1_800_000_000_000
 """When these tests take place, ms since 1970."""
 
@@ -35,15 +34,29 @@ _RECORD_BYTES: Final = 100
 _LARGE: Final = 1_000
 _SINGLE: Final = 200
 """So many records are batches of their own; record n has the time stamp n."""
-_clusters: Final[dict[Path, FakeCluster]] = {}
+_PORT: Final = 1
+_clusters: Final[dict[str, FakeCluster]] = {}
+_gone: Final[dict[str, dict[str, FakeTopic]]] = {}
+"""The topics of each cluster that were taken away, which may come back."""
+
+
+def use_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the clients of this test reach clusters of its own."""
+    _clusters.clear()
+    _gone.clear()
+
+    def cluster_of(settings: ClusterSettings) -> FakeCluster | None:
+        host, port = settings.bootstrap[0]
+        return Cluster(f"{host}:{port}").kafka if port == _PORT else None
+
+    inline.use(monkeypatch, cluster_of)
 
 
 class Cluster:
     """One cluster. ``server`` is its bootstrap server."""
 
-    def __init__(self, server: str, folder: Path | None = None) -> None:
+    def __init__(self, server: str) -> None:
         self.server = server
-        self._key = (folder or Path(os.environ[FOLDER])) / server
 
     def stop(self) -> None:
         """No broker of it answers any more."""
@@ -57,7 +70,7 @@ class Cluster:
     @property
     def kafka(self) -> FakeCluster:
         """The cluster itself; one that was not made has no broker that is up."""
-        found = _clusters.get(self._key)
+        found = _clusters.get(self.server)
         if found is None:
             found = self._new()
             for node in found.brokers:
@@ -73,7 +86,7 @@ class Cluster:
         return made
 
     def make(self) -> Self:
-        _clusters[self._key] = self._new()
+        _clusters[self.server] = self._new()
         return self
 
     def add_topic(
@@ -145,13 +158,14 @@ class Cluster:
     @contextlib.contextmanager
     def change(self) -> Iterator[dict[str, Any]]:
         """The state, to be changed: topics and offsets that go, partitions that come, and their numbers."""
+        gone = _gone.setdefault(self.server, {})
         kafka, before, state = self.kafka, dict(self.kafka.topics), self.state()
         yield state
         kafka.cluster_id = state["id"]
         for name in [name for name in kafka.topics if name not in state["topics"]]:
-            self._gone[name] = kafka.topics.pop(name)
+            gone[name] = kafka.topics.pop(name)
         for name, numbers in state["topics"].items():
-            topic = kafka.topics[name] = before.get(name) or self._gone.pop(name)
+            topic = kafka.topics[name] = before.get(name) or gone.pop(name)
             for number, each in enumerate(numbers["partitions"]):
                 if number == len(topic.partitions):
                     topic.partitions.append(PartitionLog(leader=1))
@@ -162,23 +176,6 @@ class Cluster:
             kept = state["groups"].get(group, {})
             for tp in [tp for tp in offsets if str(tp) not in kept]:
                 del offsets[tp]
-
-    @property
-    def _gone(self) -> dict[str, FakeTopic]:
-        """The topics that were taken away, which may come back."""
-        return _gone.setdefault(self._key, {})
-
-
-_gone: Final[dict[Path, dict[str, FakeTopic]]] = {}
-
-
-class Admin(FakeAdmin):
-    """An Admin of the cluster that ``options`` name."""
-
-    def __init__(self, options: Mapping[str, object]) -> None:
-        self.cluster = Cluster(str(options["bootstrap.servers"]))
-        times = ("default.api.timeout.ms", "request.timeout.ms")
-        super().__init__(self.cluster.kafka, at_once=True, **{name: options[name] for name in times if name in options})
 
 
 def _fill(topic: FakeTopic, log: PartitionLog, end: int) -> None:

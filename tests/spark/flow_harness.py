@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
-from mirror.client import TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress, group_of, to_offset
-from mirror.spark import clusters
 from mirror.spark.driver import run_status
 from mirror.spark.ledger import status_table
 from mirror.spark.status import status_reader
@@ -48,11 +47,8 @@ configs = "create"
 """
 
 
-def use_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
-    """Have ``modules`` ask the clusters in ``folder``."""
-    monkeypatch.setenv(fakes.FOLDER, str(folder))
-    for module in (clusters, *modules):
-        monkeypatch.setattr(module, "Admin", fakes.Admin)
+def use_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have statuses read no topic."""
     for module in (status_reader, status_table, run_status):
         monkeypatch.setattr(module, "StatusFollower", fakes.SilentFollower)
     monkeypatch.setattr(run_status, "StatusWriter", fakes.SilentWriter)
@@ -66,7 +62,7 @@ class FlowHarness:
         self.report = folder / "report"
         self.config = folder / "mirror.toml"
         self.config.write_text(configuration(topics))
-        self.a, self.b = (fakes.Cluster(f"{name}:1", folder).make() for name in "ab")
+        self.a, self.b = (fakes.Cluster(f"{name}:1").make() for name in "ab")
         self.now_ms = fakes.NOW_MS
 
     def invoke(self, command: str, *arguments: str) -> Result:
@@ -88,4 +84,4 @@ class FlowHarness:
         progress = Progress(
             offset=offset, leader_epoch=0, source_cluster_id="id-a:1", topic_id=topic_id, time_ms=self.now_ms, way=way
         )
-        fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})
+        Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.client import TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.config.load import load
 from mirror.relay.progress import status_values
 from mirror.relay.progress.control import RunControl, control_partition
@@ -88,7 +88,7 @@ class StatusHarness(ReportedFlow):
     def run(self, *, ended: bool = False) -> None:
         group, tp = control_partition("f")
         orders = RunControl(run="r1", host="h1", since_ms=T0, stop=ended, ended=ended)
-        fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
+        Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group, {tp: orders.to_offset()})
 
     def looked(self, watch: StatusReader, seconds: float) -> LagState:
         """The first partition's state; then so much time goes by."""
@@ -103,10 +103,10 @@ class StatusHarness(ReportedFlow):
 
 def new_status_harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
     """Return the harness, with fake clusters in ``tmp_path``."""
-    use_fakes(tmp_path, monkeypatch)
+    use_fakes(monkeypatch)
     site = StatusHarness(tmp_path)
 
-    class Admin(fakes.Admin):
+    class Noting(Admin):
         def __init__(self, options: Mapping[str, object]) -> None:
             super().__init__(options)
             site.options.append(options)
@@ -122,7 +122,7 @@ def new_status_harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Statu
             site.asked += asked.values()
             return super().list_offsets(asked, isolation=isolation, partial=partial, timeout_ms=timeout_ms)
 
-    monkeypatch.setattr(clusters, "Admin", Admin)
+    monkeypatch.setattr(clusters, "Admin", Noting)
     site.use_topic(monkeypatch)
     return site
 

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.client import Admin
 from mirror.errors import KafkaTimeout
 from mirror.relay.progress.control import RunControl
 from mirror.spark.run_control import RunControlClient
-from tests.spark.fakes import FOLDER, Admin, Cluster
+from tests.spark.fakes import Cluster
 
 if TYPE_CHECKING:
-    from mirror import client
+    pass
 
 OPTIONS = {"bootstrap.servers": "b:1"}
 
 
 @pytest.fixture(autouse=True)
-def _target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    Cluster("b:1", tmp_path).make()
+def _target() -> None:
+    Cluster("b:1").make()
 
 
 def _client(run: str = "") -> RunControlClient:
-    return RunControlClient(cast("client.Admin", Admin(OPTIONS)), "f", run)
+    return RunControlClient(Admin(OPTIONS), "f", run)
 
 
 class Held(RunControlClient):
     """Its next commit waits until it is released."""
 
     def __init__(self, run: str) -> None:
-        super().__init__(cast("client.Admin", Admin(OPTIONS)), "f", run)
+        super().__init__(Admin(OPTIONS), "f", run)
         self.begun = threading.Event()
         self.released = threading.Event()
         self.released.set()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.client import TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.relay.model.assignments import RELEASED, Entry
 from mirror.relay.model.ranges import OPEN_END, Range, RangeResult
@@ -18,10 +17,9 @@ from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.supervision.flow_control import ClaimedRun
 from tests.spark.claimed_run import claimed_run
-from tests.spark.fakes import FOLDER, Admin, Cluster
+from tests.spark.fakes import Cluster
 
 if TYPE_CHECKING:
-    from mirror import client
     from mirror.relay.progress.control import RunControl
 
 RUN, JOB, SETTLE_MS = "run-1", 1, 60_000
@@ -57,11 +55,11 @@ class Clock:
 class Job:
     """A job of two tasks with one partition each."""
 
-    def __init__(self, folder: Path) -> None:
-        self.cluster = Cluster("b:1", folder).make()
+    def __init__(self) -> None:
+        self.cluster = Cluster("b:1").make()
         for topic in ("x", "y", "z", "new", "other", "old"):
             self.cluster.add_topic(f"a.{topic}", [0])
-        self.target = cast("client.Admin", Admin({"bootstrap.servers": "b:1"}))
+        self.target = Admin({"bootstrap.servers": "b:1"})
         self.run = claimed_run(RUN, self.target)
         self.control = self.run.client
         self.warned: list[str] = []
@@ -127,9 +125,8 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    return Job(tmp_path)
+def job() -> Job:
+    return Job()
 
 
 def targets(*topics: str) -> list[TopicPartition]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mirror.alignment.owned_topics import OwnedTopics
-from mirror.client import Outcomes, TopicPartition
+from mirror.client import Admin, Outcomes, TopicPartition
 from mirror.errors import BrokerError, KafkaTimeout
 from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.progress.assignment_entries import entries_of
@@ -21,14 +21,12 @@ from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_top
 from mirror.spark.tasks.options import FlowOptions
 from tests.spark.claimed_run import claimed_run
 from tests.spark.discovery.test_assigner import Clock, range_of
-from tests.spark.fakes import FOLDER, Admin
 from tests.spark.flow_harness import FlowHarness
 from tests.spark.observed import sides_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mirror import client
     from mirror.client import TopicDescription
 
 
@@ -42,7 +40,7 @@ class Stream:
         with site.config.open("a") as file:
             file.write(more)
         _, self.flow = FlowOptions(site.config, "f", folder).load()
-        self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{name}:1"})) for name in "ab")
+        self.source, self.target = (Admin({"bootstrap.servers": f"{name}:1"}) for name in "ab")
         run = claimed_run("run-1", self.target)
         self.control = run.client
         self.prepared: list[list[str]] = []
@@ -101,12 +99,11 @@ class Stream:
 
 
 @pytest.fixture
-def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stream:
-    return new_stream(tmp_path, monkeypatch)
+def stream(tmp_path: Path) -> Stream:
+    return new_stream(tmp_path)
 
 
-def new_stream(folder: Path, monkeypatch: pytest.MonkeyPatch, more: str = "") -> Stream:
-    monkeypatch.setenv(FOLDER, str(folder))
+def new_stream(folder: Path, more: str = "") -> Stream:
     return Stream(folder, more)
 
 
@@ -184,7 +181,7 @@ def test_a_partition_that_a_broker_does_not_know_yet_is_added_when_it_does(
 
     def describe_later(admin: Admin, names: Iterable[str], **more: Any) -> Outcomes[str, TopicDescription]:
         found = describe(admin, names, **more)
-        if cast("client.Admin", admin) is stream.source and list(names) == ["orders-new"] and not calls:
+        if admin is stream.source and list(names) == ["orders-new"] and not calls:
             calls.append("the broker that is behind")
             return Outcomes({}, dict.fromkeys(found, BrokerError("unknown topic", 3)))
         return found
@@ -198,11 +195,9 @@ def test_a_partition_that_a_broker_does_not_know_yet_is_added_when_it_does(
 
 
 @pytest.mark.parametrize("new", [True, False])
-def test_a_new_partition_is_copied_from_its_first_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: bool
-) -> None:
+def test_a_new_partition_is_copied_from_its_first_record(tmp_path: Path, new: bool) -> None:
     """Also by a flow that begins at the end of what it finds, which a topic is that had an obstacle at first."""
-    stream = new_stream(tmp_path, monkeypatch, 'start = "latest"\n')
+    stream = new_stream(tmp_path, 'start = "latest"\n')
     if not new:
         stream.site.b.set_moods({"refused": '{"a.orders-new": "not now"}'})
     stream.site.a.add_topic("orders-new", [5])

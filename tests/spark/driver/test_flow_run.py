@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from mirror.client import Admin
 from mirror.errors import AuthorizationFailed, FlowError
 from mirror.meters import Histogram
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
@@ -23,7 +24,7 @@ from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import is_away
-from mirror.spark.driver import copy_jobs, flow_preparation, run_status
+from mirror.spark.driver import copy_jobs, run_status
 from mirror.spark.driver.copy_jobs import FollowedJob
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.job_results import JobResults
@@ -38,7 +39,6 @@ from mirror.spark.planning.flow_planner import FlowPlanner
 from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.run_control import RunControlClient
-from mirror.spark.status import target_progress
 from mirror.spark.supervision import flow_control
 from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, Resumed, TakenOver
@@ -48,7 +48,7 @@ from mirror.telemetry.run_telemetry import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.polling import eventually
 from tests.spark.driver.test_tables import printed
-from tests.spark.fakes import Admin, SilentFollower
+from tests.spark.fakes import SilentFollower
 from tests.spark.flow_harness import FlowHarness, configuration, use_fakes
 from tests.telemetry.results import a_task
 
@@ -171,7 +171,7 @@ class Run(FlowHarness):
         return self.event
 
     def control(self, run: str = "") -> RunControlClient:
-        return RunControlClient(cast("Any", Admin({"bootstrap.servers": "b:1"})), "f", run)
+        return RunControlClient(Admin({"bootstrap.servers": "b:1"}), "f", run)
 
     def record(self) -> RunControl:
         record = self.control().read()
@@ -182,9 +182,8 @@ class Run(FlowHarness):
 
 
 @pytest.fixture(autouse=True)
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    modules = (flow_preparation, flow_control, target_progress)
-    use_fakes(tmp_path, monkeypatch, *modules)
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_fakes(monkeypatch)
 
 
 def reported_states(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:

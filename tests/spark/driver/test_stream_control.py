@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.client import Admin
 from mirror.config.load import load
 from mirror.relay.progress import status_values
 from mirror.relay.progress.control import RunControl
@@ -24,7 +25,7 @@ from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import NEW, FlowState, Held, Resumed, TakenOver
 from tests.polling import eventually
 from tests.spark.driver.test_stream_site import PREPARING, RUNNING, Site
-from tests.spark.fakes import FOLDER, Admin, Cluster, SilentWriter
+from tests.spark.fakes import Cluster, SilentWriter
 from tests.spark.supervision.stand_in import CLUSTERS, flow
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Stream:
 
     def __init__(self, folder: Path) -> None:
         for address in ("b:1", "c:1"):
-            Cluster(address, folder).make()
+            Cluster(address).make()
         self._path = folder / "mirror.toml"
         self.old = self._settings(CLUSTERS)
         self.new = self._settings(CLUSTERS.replace("b:1", "c:1"))
@@ -66,7 +67,7 @@ class Stream:
         return run
 
     def client(self, address: str, run: str = "") -> RunControlClient:
-        return RunControlClient(cast("Any", Admin({"bootstrap.servers": address})), "f", run)
+        return RunControlClient(Admin({"bootstrap.servers": address}), "f", run)
 
     def found(self, address: str) -> RunControl:
         return self.client(address).read() or RunControl(run="", host="", since_ms=0)
@@ -74,8 +75,6 @@ class Stream:
 
 @pytest.fixture
 def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setattr(flow_control, "Admin", Admin)
     monkeypatch.setattr(flow_control, "POLL_INTERVAL_MS", 5)
     monkeypatch.setattr(stream_flow, "StatusWriter", SilentWriter)
     stream = Stream(tmp_path)

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, NoReturn, cast
 import pytest
 
 from mirror.backoff import Backoff
+from mirror.client import Admin
 from mirror.errors import KafkaTimeout
 from mirror.spark.driver import topic_upkeep
 from mirror.spark.driver.topic_upkeep import TopicUpkeep
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
 from mirror.spark.tasks.options import FlowOptions
 from tests.polling import eventually
-from tests.spark.fakes import FOLDER, Admin
 from tests.spark.flow_harness import FlowHarness
 from tests.spark.observed import sides_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from mirror import client
     from mirror.client import TopicDescription
     from mirror.spark.driver.copy_jobs import FollowedJob
     from mirror.spark.driver.rounds.outages import Outages
@@ -33,13 +32,11 @@ class Site(FlowHarness):
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, refresh_ms: int) -> None:
         super().__init__(folder)
-        monkeypatch.setenv(FOLDER, str(folder))
-        monkeypatch.setattr("mirror.spark.clusters.Admin", Admin)
         monkeypatch.setattr(topic_upkeep, "POLL_INTERVAL_MS", 20)
         self.a.add_topic("orders", [10, 20])
         with self.config.open("a") as file:
             file.write(f"refresh-ms = {refresh_ms}\n")
-        self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{name}:1"})) for name in "ab")
+        self.source, self.target = (Admin({"bootstrap.servers": f"{name}:1"}) for name in "ab")
         self.loaded, self.flow = FlowOptions(self.config, "f", folder / "run-1").load()
         self.targets = prepare_topics(self.flow, sides_of(self.source, self.target)).targets
         self.warned, self.assigned, self.updates, self.refreshed = list[str](), set[str](), 0, 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirror.client import NewTopic, Outcomes
+from mirror.client import Admin, NewTopic, Outcomes
 from mirror.errors import BrokerError
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.discovery.topic_watch import compare
@@ -21,14 +21,12 @@ from tests.fakes import errors
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action
-from tests.spark.fakes import Admin
 from tests.spark.observed import sides_of
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.planning.test_snapshot import PlannerHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from mirror import client
     from mirror.config.models import FlowConfig
@@ -38,9 +36,8 @@ ALL = flow(topics=[".*"])
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
-    monkeypatch.setenv("FAKE_KAFKA_FOLDER", str(tmp_path))
-    return PlannerHarness(tmp_path)
+def pair() -> PlannerHarness:
+    return PlannerHarness()
 
 
 def prepared(pair: PlannerHarness, before: TargetTopics | None = None, one: FlowConfig = ALL) -> TargetTopics:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from mirror.client import TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import CountBasis, Outcome
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.driver.output.tables import flow_table
@@ -25,7 +25,7 @@ from tests.spark.ledger.test_results import END, START, result
 from tests.spark.planning.test_packing import backlog
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 
 ONE = replace(backlog(0, 50), topic_id="id")
@@ -97,29 +97,27 @@ def test_a_lost_task_does_not_hide_what_earlier_epochs_copied() -> None:
     assert [(one.start, one.end, one.counted) for one in totals.results()] == [(12, 15, CountBasis.RECORDS)]
 
 
-def test_the_target_is_read_until_its_progress_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    fakes.Cluster("b:1", tmp_path).make()
+def test_the_target_is_read_until_its_progress_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.Cluster("b:1").make()
     offsets = iter([11, 12, 12, 13])
 
-    class Admin(fakes.Admin):
+    class Noting(Admin):
         def group_offsets(self, *arguments: object, **more: object) -> object:  # type: ignore[override]
             self.commit_group_offsets(group_of("f", TP), {TP: to_offset(at(next(offsets)).progress[TP])})
             return super().group_offsets(*arguments, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(reached, "Admin", Admin)
+    monkeypatch.setattr(reached, "Admin", Noting)
     monkeypatch.setattr(reached, "_REREAD_DELAY_S", 0.0)
     assert read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE]).progress[TP].offset == 12
     assert next(offsets) == 13
 
 
 def test_an_unreachable_target_is_awaited_no_longer_than_the_timeout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
     over = threading.Event()
 
-    class Hung(fakes.Admin):
+    class Hung(Admin):
         def group_offsets(self, *_: object, **__: object) -> object:  # type: ignore[override]
             over.wait(60)
             return {}
@@ -132,9 +130,7 @@ def test_an_unreachable_target_is_awaited_no_longer_than_the_timeout(
     assert time.monotonic() - began_s < 30
 
 
-def test_an_error_of_the_target_is_part_of_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr(reached, "Admin", fakes.Admin)
+def test_an_error_of_the_target_is_part_of_the_result() -> None:
     assert "b:1: connection refused" in str(read_target_progress({"bootstrap.servers": "b:1"}, "f", [ONE]).error)
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-import pytest
-
-from mirror.client import TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.ledger import Ledger
@@ -17,12 +15,11 @@ from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.planning.flow_planner import FlowPlanner
 from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.tasks.options import FlowOptions
-from tests.spark.fakes import FOLDER, Admin, Cluster
+from tests.spark.fakes import Cluster
 from tests.spark.flow_harness import configuration
 from tests.spark.observed import sides_of
 
 if TYPE_CHECKING:
-    from mirror import client
     from mirror.spark.ledger.plan import Plan
 
 BOTH = TargetTopics(copyable={"orders": 2})
@@ -33,8 +30,8 @@ class Run:
 
     def __init__(self, folder: Path, more: str = "", *, follows: bool = True) -> None:
         self.status = StatusTable()
-        self.source_cluster = Cluster("a:1", folder).make().add_topic("orders", [10, 20])
-        self.target_cluster = Cluster("b:1", folder).make().add_topic("a.orders", [0, 0])
+        self.source_cluster = Cluster("a:1").make().add_topic("orders", [10, 20])
+        self.target_cluster = Cluster("b:1").make().add_topic("a.orders", [0, 0])
         config = folder / "mirror.toml"
         config.write_text(configuration("orders") + more)
         self.ledger = Ledger.open(folder, "f", "run-1")
@@ -44,15 +41,10 @@ class Run:
         self.planner = FlowPlanner(
             loaded, flow, initial, SystemClock(), parallelism=2, follows=follows, status=self.status
         )
-        self.source, self.target = (cast("client.Admin", Admin({"bootstrap.servers": f"{one}:1"})) for one in "ab")
+        self.source, self.target = (Admin({"bootstrap.servers": f"{one}:1"}) for one in "ab")
 
     def plan(self, number: int, targets: TargetTopics = BOTH) -> Plan:
         return self.planner.plan(sides_of(self.source, self.target), targets, number)
-
-
-@pytest.fixture(autouse=True)
-def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FOLDER, str(tmp_path))
 
 
 def ends(plan: Plan) -> set[tuple[int, int]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.client import TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.errors import ConnectionFailed
 from mirror.spark.driver.output.tables import remarks
 from mirror.spark.ledger.plan import Plan
@@ -14,7 +14,6 @@ from mirror.spark.ledger.results import join_results
 from mirror.spark.planning import open_transactions
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.status import status_reader
-from tests.spark import fakes
 from tests.spark.fakes import NOW_MS
 from tests.spark.planning import test_snapshot
 from tests.spark.planning.test_range_planner import flow
@@ -31,11 +30,9 @@ MINUTE = 60_000
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> test_snapshot.PlannerHarness:
+def pair() -> test_snapshot.PlannerHarness:
     """Two partitions that end at 10; behind the second one 5 records of a transaction that is open for 12 minutes."""
-    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr("mirror.spark.clusters.Admin", fakes.Admin)
-    pair = test_snapshot.PlannerHarness(tmp_path)
+    pair = test_snapshot.PlannerHarness()
     pair.a.add_topic("orders", [10, 10]).begin_transaction("orders", 1, 5, start=NOW_MS - 12 * MINUTE)
     return pair
 
@@ -118,7 +115,7 @@ def test_an_unreachable_source_at_the_end_changes_nothing(
     def gone(*_: object, **__: object) -> None:
         raise ConnectionFailed("gone")
 
-    monkeypatch.setattr(fakes.Admin, "list_offsets", gone)
+    monkeypatch.setattr(Admin, "list_offsets", gone)
     assert still_open(pair.source, before, NOW_MS) == before
 
 
@@ -149,13 +146,13 @@ def test_producers_are_looked_up_once(tmp_path: Path, monkeypatch: pytest.Monkey
     site = new_status_harness(tmp_path, monkeypatch)
     site.a.add_topic("orders", [10] * 50)
     asked = list[int]()
-    described = fakes.Admin.describe_producers
+    described = Admin.describe_producers
 
-    def noted(admin: fakes.Admin, tps: list[TopicPartition], **more: int) -> object:
+    def noted(admin: Admin, tps: list[TopicPartition], **more: int) -> object:
         asked.append(len(tps))
         return described(admin, tps, partial=True, timeout_ms=more["timeout_ms"])
 
-    monkeypatch.setattr(fakes.Admin, "describe_producers", noted)
+    monkeypatch.setattr(Admin, "describe_producers", noted)
     with site.watch() as watch:
         watch.read()
         assert asked == [], "nothing is open"

@@ -17,7 +17,7 @@ from mirror.broker_settings import (
     TRANSACTION_TIME,
     BrokerSetting,
 )
-from mirror.client import EARLIEST, LATEST, OffsetResult, TopicPartition
+from mirror.client import EARLIEST, LATEST, Admin, OffsetResult, TopicPartition
 from mirror.cluster.types import Outcomes
 from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout
 from mirror.relay.model.policy import CopyPolicy
@@ -29,13 +29,12 @@ from mirror.spark.ledger.partition_health import PartitionHealth
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning.snapshot import FAR_BEHIND_BYTES, PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_own_topics, prepare_topics
-from tests.spark.fakes import NOW_MS, Admin, Cluster, copy_ranges
+from tests.spark.fakes import NOW_MS, Cluster, copy_ranges
 from tests.spark.observed import sides_of
 from tests.spark.planning.test_range_planner import flow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from mirror import client
     from mirror.config.models import FlowConfig
@@ -45,11 +44,11 @@ if TYPE_CHECKING:
 class PlannerHarness:
     """A source ``a`` and a target ``b``."""
 
-    def __init__(self, folder: Path) -> None:
-        self.a = Cluster("a:1", folder).make()
-        self.b = Cluster("b:1", folder).make()
-        self.source = cast("client.Admin", Admin({"bootstrap.servers": "a:1"}))
-        self.target = cast("client.Admin", Admin({"bootstrap.servers": "b:1"}))
+    def __init__(self) -> None:
+        self.a = Cluster("a:1").make()
+        self.b = Cluster("b:1").make()
+        self.source = Admin({"bootstrap.servers": "a:1"})
+        self.target = Admin({"bootstrap.servers": "b:1"})
         self.now_ms = NOW_MS
         self.owned = OwnedTopics("f")
         """What the preparations of flow f know to be its own."""
@@ -86,9 +85,8 @@ class PlannerHarness:
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
-    monkeypatch.setenv("FAKE_KAFKA_FOLDER", str(tmp_path))
-    return PlannerHarness(tmp_path)
+def pair() -> PlannerHarness:
+    return PlannerHarness()
 
 
 def test_a_missing_topic_is_created_like_the_source_s(pair: PlannerHarness) -> None:
@@ -548,7 +546,7 @@ class BusySource(Admin):
 
     def list_offsets(self, *asked: Any, **more: Any) -> Outcomes[TopicPartition, OffsetResult]:
         found = super().list_offsets(*asked, **more)
-        with self.cluster.change() as state:
+        with Cluster("a:1").change() as state:
             (partition,) = state["topics"]["orders"]["partitions"]
             partition["end"] += 10
             partition["earliest"] = partition["end"] - 5

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.client import Outcomes
+from mirror.client import Admin, Outcomes
 from mirror.config.models import FlowConfig
 from mirror.errors import AuthorizationFailed
 from mirror.relay.batches.topic_config import TopicConfig
 from mirror.relay.origin.records import LogKey, Registry, began_record, log_end_records
-from mirror.relay.progress import flow_topic
-from mirror.spark import clusters
 from mirror.spark.ledger import status_table
 from mirror.spark.ledger.copy_rate import CopyRate
 from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.preflight import dry_run, flow_registries
 from mirror.spark.preflight.dry_run import Action, CopyPath, FlowForecast, copy_path, forecast
 from mirror.spark.preflight.target_topics import prepare_topics
+from mirror.wire.api import Api
+from tests.fakes.control import Action as BrokerAction
 from tests.spark import fakes
 from tests.spark.fakes import NOW_MS
 from tests.spark.planning.test_range_planner import flow
@@ -27,18 +27,14 @@ from tests.spark.preflight.test_flow_checks import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
-    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr(clusters, "Admin", fakes.Admin)
-    monkeypatch.setattr(flow_topic, "Admin", fakes.Admin)
+def pair(monkeypatch: pytest.MonkeyPatch) -> PlannerHarness:
     monkeypatch.setattr(status_table, "StatusFollower", fakes.SilentFollower)
-    return PlannerHarness(tmp_path)
+    return PlannerHarness()
 
 
 def look(pair: PlannerHarness, one: FlowConfig, *, wall_ms: int = NOW_MS) -> FlowForecast:
@@ -141,8 +137,9 @@ def test_progress_that_may_be_lost_is_reported(pair: PlannerHarness) -> None:
 def test_a_topic_that_may_hold_records_of_others_is_refused_as_a_whole(pair: PlannerHarness) -> None:
     """One line for each topic, with what to do, and nothing is said of what would be changed about it.
 
-    The brokers of this pair return no records, so that whose they are is not known.
+    The target's broker returns no records, so that whose they are is not known.
     """
+    pair.b.kafka.control.on(Api.FETCH, BrokerAction(silent=True), times=None)
     pair.a.add_topic("orders", [10, 10, 10])
     pair.b.add_topic("a.orders", [5, 0], replicas=1, configs={"max.message.bytes": "1000"})
     found = look(pair, flow())
@@ -292,14 +289,14 @@ def test_a_hidden_progress_topic_is_a_warning_as_in_a_run(
     pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair.a.add_topic("orders", [5])
-    plain = fakes.Admin.describe_topics
+    plain = Admin.describe_topics
 
-    def hidden(self: fakes.Admin, names: Iterable[str], **options: bool) -> object:
+    def hidden(self: Admin, names: Iterable[str], **options: bool) -> object:
         wanted, topic = list(names), "mirror-progress.f.internal"
         refused = {topic: AuthorizationFailed(f"{topic} may not be seen", 29)} if topic in wanted else {}
         return Outcomes(plain(self, [name for name in wanted if name != topic], **options), refused)
 
-    monkeypatch.setattr(fakes.Admin, "describe_topics", hidden)
+    monkeypatch.setattr(Admin, "describe_topics", hidden)
     found = look(pair, flow())
     assert actions(found) == {0: Action.COPY}
     (line,) = found.warnings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.client import ClusterDescription
+from mirror.client import Admin, ClusterDescription
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.errors import ConnectionFailed, FlowError, MirrorError
 from mirror.spark import clusters, concurrent_calls
@@ -160,15 +160,13 @@ def test_a_refusal_can_be_pickled() -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr(clusters, "Admin", fakes.Admin)
+def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_only_the_clusters_that_matter_are_described(folder: Path) -> None:
-    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
-    fakes.Cluster("b:1", folder).make()
+def test_only_the_clusters_that_matter_are_described() -> None:
+    fakes.Cluster("a:1").make().add_topic("orders", [1])
+    fakes.Cluster("b:1").make()
     # d is no flow's that is to run, and could not write a topic of f's: that it is missing concerns no flow.
     config = config_of(flow(), flow("h", "d", topics=["clicks"]), IDENTITY)
     findings = check_flows(config, config.select("f"))
@@ -176,20 +174,20 @@ def test_only_the_clusters_that_matter_are_described(folder: Path) -> None:
     (line,) = findings.warnings["f"]
     unchecked = "it could not be checked whether flow g also copies into topic a.orders"
     assert line.startswith(f"{unchecked}: cluster c does not answer")
-    fakes.Cluster("c:1", folder).make().add_topic("a.orders", [1])
+    fakes.Cluster("c:1").make().add_topic("a.orders", [1])
     with pytest.raises(FlowsRefused, match=r"flows f and g both copy into topic a\.orders"):
         check_flows(config, config.select("f"))
 
 
-def test_a_cluster_that_does_not_answer_is_named_during_the_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
-    fakes.Cluster("b:1", folder).make()
+def test_a_cluster_that_does_not_answer_is_named_during_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    fakes.Cluster("a:1").make().add_topic("orders", [1])
+    fakes.Cluster("b:1").make()
     answers = threading.Event()
     said = list[str]()
 
-    class Slow(fakes.Admin):
+    class Slow(Admin):
         def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
-            if self.cluster.server == "b:1":
+            if self.network_thread.settings.bootstrap == (("b", 1),):
                 assert answers.wait(60)
             return super().describe_cluster(timeout_ms=timeout_ms)
 
@@ -207,8 +205,8 @@ def test_a_cluster_that_does_not_answer_is_named_during_the_wait(folder: Path, m
 
 
 def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
-    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
-    fakes.Cluster("b:1", folder).make()
+    fakes.Cluster("a:1").make().add_topic("orders", [1])
+    fakes.Cluster("b:1").make()
     config = config_of(flow(topics=["y"]), flow("g", topics=["x"]))
     with pytest.raises(FlowsRefused):
         job.check(config, config.select(), Summary(folder / "report", pytest.fail), Consoles())
@@ -218,8 +216,8 @@ def test_a_refusal_is_in_the_summary_of_every_flow(folder: Path) -> None:
 
 
 def test_a_flow_that_is_refused_stops_no_other_one(folder: Path) -> None:
-    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
-    fakes.Cluster("b:1", folder).make()
+    fakes.Cluster("a:1").make().add_topic("orders", [1])
+    fakes.Cluster("b:1").make()
     config = config_of(flow(), flow("g", topics=["x"]))
     findings = job.check(config, config.select(), Summary(folder / "report", pytest.fail), Consoles())
     assert list(findings.errors) == ["g"]
@@ -237,8 +235,8 @@ class NoSpark(SparkStart):
 def test_a_refused_configuration_does_not_wait_for_spark(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
-    fakes.Cluster("b:1", folder).make()
+    fakes.Cluster("a:1").make().add_topic("orders", [1])
+    fakes.Cluster("b:1").make()
     path = folder / "mirror.toml"
     clusters = [f'[clusters.{name}]\n"bootstrap.servers" = "{name}:1"' for name in "ab"]
     ends = 'source = "a"\ntarget = "b"'
@@ -255,8 +253,8 @@ def test_a_refused_configuration_does_not_wait_for_spark(
 def test_an_unencrypted_password_is_reported_once_at_the_start(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: Any, start: str
 ) -> None:
-    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
-    fakes.Cluster("b:1", folder).make()
+    fakes.Cluster("a:1").make().add_topic("orders", [1])
+    fakes.Cluster("b:1").make()
     login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
     secret = "m4rker-of-a-password"
     keys = {"bootstrap.servers": "a:1", **login, "sasl.password": secret}
@@ -276,25 +274,25 @@ def test_an_unencrypted_password_is_reported_once_at_the_start(
     assert not [line for line in lines if secret in line]
 
 
-def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error(folder: Path) -> None:
-    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
+def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error() -> None:
+    fakes.Cluster("a:1").make().add_topic("orders", [1])
     config = config_of(flow())
     preparation = FlowPreparation(config, flow(), cast("Any", None), check_flows(config, config.select()))
     with pytest.raises(FlowError, match="cluster b does not answer"):
         preparation.open_watch()
 
 
-def test_keys_without_effect_are_warnings(folder: Path) -> None:
-    fakes.Cluster("a:1", folder).make().add_topic("orders", [1])
-    fakes.Cluster("b:1", folder).make()
+def test_keys_without_effect_are_warnings() -> None:
+    fakes.Cluster("a:1").make().add_topic("orders", [1])
+    fakes.Cluster("b:1").make()
     config = config_of(flow(consumer={"group.id": "x"}, transform="no_such_module:function"))
     transform, key = check_flows(config, config.select()).warnings["f"]
     assert transform.startswith('transform = "no_such_module:function" cannot be loaded: ModuleNotFoundError')
     assert key.startswith('flows.f.consumer."group.id" has no effect')
 
 
-def test_the_checks_change_nothing(folder: Path) -> None:
-    made = [fakes.Cluster(f"{name}:1", folder).make() for name in "ab"]
+def test_the_checks_change_nothing() -> None:
+    made = [fakes.Cluster(f"{name}:1").make() for name in "ab"]
     made[0].add_topic("orders", [1])
     before = [each.state() for each in made]
     config = config_of(flow())

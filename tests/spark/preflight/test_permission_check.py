@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Collection, Mapping
-from pathlib import Path
 
 import pytest
 
-from mirror.client import AclOperation, TopicPartition
+from mirror.client import AclOperation, Admin, TopicPartition
 from mirror.config.models import FlowConfig
 from mirror.relay.progress.committed import SHARDS, lazy_group_of
 from mirror.spark.preflight.flow_checks import FlowsRefused
@@ -464,10 +463,8 @@ def test_thousands_of_topics_give_a_few_lines_and_requests() -> None:
 
 
 @pytest.fixture
-def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[fakes.Cluster]:
-    monkeypatch.setenv(fakes.FOLDER, str(tmp_path))
-    monkeypatch.setattr("mirror.spark.clusters.Admin", fakes.Admin)
-    made = [fakes.Cluster(f"{name}:1", tmp_path).make() for name in "ab"]
+def clusters() -> list[fakes.Cluster]:
+    made = [fakes.Cluster(f"{name}:1").make() for name in "ab"]
     made[0].add_topic("orders", [1]).add_topic("clicks", [1])
     return made
 
@@ -535,7 +532,7 @@ def test_a_failed_permission_check_is_a_warning(clusters: list[fakes.Cluster], m
     def fail(*_: object, **__: object) -> None:
         raise AttributeError("a bug")
 
-    monkeypatch.setattr(fakes.Admin, "group_operations", fail)
+    monkeypatch.setattr(Admin, "group_operations", fail)
     config = config_of(FLOW)
     (line,) = check_flows(config, config.select()).warnings["f"]
     assert line.startswith("the flow's permissions could not be checked: flow f: AttributeError")

@@ -6,18 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.client import Outcomes
+from mirror.client import Admin, Outcomes
 from mirror.errors import BrokerError, KafkaTimeout
 from mirror.spark.preflight import portions as portions_module
 from mirror.spark.preflight.portions import MAX_RECORDS, THROTTLING_QUOTA_EXCEEDED, portions, send_in_portions
 from mirror.spark.preflight.target_topics import prepare_topics
-from tests.spark.fakes import Admin
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.planning.test_snapshot import PlannerHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from mirror.client import NewTopic
 
@@ -88,11 +86,8 @@ def test_a_quota_that_lets_nothing_pass_is_not_waited_for_for_ever() -> None:
     assert len(asked) == 1 + portions_module._MOST_CALLS_IN_VAIN
 
 
-def test_no_request_of_a_preparation_is_too_large_for_a_controller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FAKE_KAFKA_FOLDER", str(tmp_path))
-    pair = PlannerHarness(tmp_path)
+def test_no_request_of_a_preparation_is_too_large_for_a_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = PlannerHarness()
     for number in range(6):
         pair.a.add_topic(f"new-{number}", [0] * 800, configs={"retention.ms": "1"})
         pair.a.add_topic(f"old-{number}", [0] * 800)

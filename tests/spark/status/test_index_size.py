@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StatusHarness:
-    use_fakes(tmp_path, monkeypatch)
+    use_fakes(monkeypatch)
     harness = StatusHarness(tmp_path)
     harness.a.add_topic("orders", [9])
     return harness

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.client import TopicPartition
+from mirror.client import Admin, TopicPartition
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.relay.progress.target_log import TargetMark
 from mirror.telemetry.lag.lags import LagState
-from tests.spark import fakes
 from tests.spark.flow_harness import configuration
 from tests.spark.status_harness import StatusHarness, only_partition
 
@@ -48,7 +47,7 @@ def commit_into(site: StatusHarness, topic_id: str, offset: int = 100) -> None:
         time_ms=site.now_ms,
         target=TargetMark(topic_id=topic_id, end=offset),
     )
-    fakes.Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})
+    Admin({"bootstrap.servers": "b:1"}).commit_group_offsets(group_of("f", tp), {tp: to_offset(progress)})
 
 
 @pytest.mark.parametrize(("exists", "word"), [(True, "target-recreated"), (False, "target-deleted")])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.client import Admin
 from mirror.relay.model.way import Way
 from mirror.relay.progress.flow_topic import offset_topic_of, takeover_topic_of
 from mirror.telemetry.lag.lags import LagState
-from tests.spark import fakes
 from tests.spark.attempts import OLD, YOUNG, in_way, result
 from tests.spark.flow_harness import configuration
 from tests.spark.status_harness import T0, StatusHarness
@@ -115,14 +115,14 @@ def test_target_topics_are_read_only_for_partitions_without_progress(
     site.b.add_topic("a.orders", [0]).add_topic("a.orders-new", [0])
     site.commit(3)
     asked = list[str]()
-    plain = fakes.Admin.describe_topics
+    plain = Admin.describe_topics
 
-    def describe(self: fakes.Admin, names: Iterable[str], **options: bool) -> object:
+    def describe(self: Admin, names: Iterable[str], **options: bool) -> object:
         wanted = list(names)
-        asked.extend(wanted if self.cluster.server == "b:1" else [])
+        asked.extend(wanted if self.network_thread.settings.bootstrap == (("b", 1),) else [])
         return plain(self, wanted, **options)
 
-    monkeypatch.setattr(fakes.Admin, "describe_topics", describe)
+    monkeypatch.setattr(Admin, "describe_topics", describe)
     with site.watch() as watch:
         watch.read()
     own = {offset_topic_of("f"), takeover_topic_of("f")}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.client import Admin
 from mirror.config.load import load
 from mirror.errors import ConnectionFailed, KafkaTimeout, MirrorError
 from mirror.relay.model.way import Way
@@ -20,7 +21,6 @@ from mirror.spark.status import status_reader
 from mirror.spark.status.flow_status import FlowStatus
 from mirror.spark.status.lag_monitor import LagMonitor, pause_ms
 from mirror.telemetry.lag.lags import LagState
-from tests.spark import fakes
 from tests.spark.flow_harness import configuration
 from tests.spark.status_harness import T0, StatusHarness, only_partition
 
@@ -178,23 +178,23 @@ def test_retention_that_could_not_be_read_is_read_again(site: StatusHarness, mon
 
     with site.watch() as watch:
         with monkeypatch.context() as patched:
-            patched.setattr(fakes.Admin, "describe_configs", fails)
+            patched.setattr(Admin, "describe_configs", fails)
             assert only_partition(watch).lag.loss_s is None
         site.later(2)
         assert only_partition(watch).lag.loss_s == 604_800.0
 
 
 def test_an_invalid_target_leaves_no_connection_open(site: StatusHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[str] = []
-    monkeypatch.setattr(fakes.Admin, "close", lambda admin: closed.append(admin.cluster.server))
+    closed: list[object] = []
+    monkeypatch.setattr(Admin, "close", lambda admin: closed.append(admin.network_thread.settings.bootstrap))
     watch = site.watch()
-    monkeypatch.setattr(clusters, "Admin", lambda options: _refused(options, fakes.Admin))
+    monkeypatch.setattr(clusters, "Admin", lambda options: _refused(options, Admin))
     with pytest.raises(ConnectionFailed):
         watch.read()
-    assert closed == ["a:1"]
+    assert closed == [(("a", 1),)]
 
 
-def _refused(options: Mapping[str, object], admin: type[fakes.Admin]) -> fakes.Admin:
+def _refused(options: Mapping[str, object], admin: type[Admin]) -> Admin:
     if options["bootstrap.servers"] == "b:1":
         raise ConnectionFailed("no")
     return admin(options)

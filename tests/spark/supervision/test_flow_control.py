@@ -5,23 +5,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
+from mirror.client import Admin
 from mirror.config.load import load
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.progress.flow_topic import status_topic_of, topic_of
 from mirror.spark.run_control import RunControlClient
-from mirror.spark.supervision import flow_control
 from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import Held, Resumed, TakenOver
 from tests.polling import eventually
-from tests.spark.fakes import FOLDER, Admin, Cluster
+from tests.spark.fakes import Cluster
 from tests.spark.supervision.stand_in import CLUSTERS, flow
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mirror.relay.progress.control import RunControl
 
 OPTIONS = {"bootstrap.servers": "b:1"}
@@ -29,10 +30,10 @@ OPTIONS = {"bootstrap.servers": "b:1"}
 
 class Site:
     def __init__(self, folder: Path, *, every_ms: int = 5) -> None:
-        self.target = Cluster("b:1", folder).make()
+        self.target = Cluster("b:1").make()
         path = folder / "mirror.toml"
         path.write_text(CLUSTERS + flow("f"))
-        self.now_ms = RunControlClient(cast("Any", Admin(OPTIONS)), "f", "x").wanted.since_ms
+        self.now_ms = RunControlClient(Admin(OPTIONS), "f", "x").wanted.since_ms
         self.posted: list[object] = []
         self.on_post: Callable[[], object] = bool
         self.warned: list[str] = []
@@ -50,7 +51,7 @@ class Site:
         self.on_post()
 
     def client(self, run: str = "") -> RunControlClient:
-        return RunControlClient(cast("Any", Admin(OPTIONS)), "f", run)
+        return RunControlClient(Admin(OPTIONS), "f", run)
 
     def found(self) -> RunControl:
         found = self.client().read()
@@ -63,9 +64,7 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setattr(flow_control, "Admin", Admin)
+def site(tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path)
     yield site
     site.control.close()
@@ -262,12 +261,8 @@ def test_a_target_that_is_away_is_asked_again_and_another_error_is_said_once(
     assert site.warned == ["commands to this run cannot be followed: the group may not be read"]
 
 
-def test_a_run_that_is_stopped_at_each_renewal_requests_no_further_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_stopped_at_each_renewal_requests_no_further_ones(tmp_path: Path) -> None:
     """`mirror run` stops whenever the record says so; its tasks may take minutes to end."""
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    monkeypatch.setattr(flow_control, "Admin", Admin)
     site = Site(tmp_path, every_ms=60_000)
     run = site.control.claim("run1")
     run.begin_job(1)
