@@ -155,11 +155,7 @@ class Task:
 
     def progress_records(self) -> dict[TopicPartition, ProgressRecord]:
         """Return the committed progress by target partition, as the progress topic stores it."""
-        return {
-            copy.target: ProgressRecord(*committed)
-            for copy in self._copies
-            if (committed := copy.recorder.committed_progress) is not None
-        }
+        return _records_of(self._copies)
 
     def unwritten_anchors(self) -> dict[AnchorKey, Anchor]:
         """Return the anchors that were not written in the background, once the task has ended."""
@@ -187,7 +183,10 @@ class Task:
         settled = changes.take_settled(now)
         for target, copy, version in settled:
             self._reporter.settle(target, copy, version, now)
-        self._forget([copy for _, copy, _ in settled if copy is not None])
+        released = [copy for _, copy, _ in settled if copy is not None]
+        # The target forgets the progress of a topic that was deleted, and whoever copies it next has to know of it.
+        self._write_progress(released)
+        self._forget(released)
         if not self._lifecycle.lasts or (taken := changes.take_ready(self._by_target, now)) is None:
             return
         targets = [target_of(one) for one in taken.ranges]
@@ -246,8 +245,7 @@ class Task:
         context.to_step.extend(self._upkeep.update(self._active, now))
         context.records.write_due(now)
         if context.records.is_progress_due(now):
-            write, stall_ms = self._clients.lookups.write_progress_records, context.timeouts.stall_ms
-            context.workers.submit(write, self.progress_records(), stall_ms)
+            self._write_progress(self._copies)
         if (read := self._refresh.update(self._ranges, now)) is None:
             return
         news = TopicRules(context.limits, context.ways).news(read)
@@ -256,6 +254,11 @@ class Task:
         for copy in self._copies if changed else ():
             if (topic := copy.range.target_topic) in changed:
                 copy.set_rules(context.limits[topic], context.ways.get(topic))
+
+    def _write_progress(self, copies: Collection[PartitionCopy]) -> None:
+        if records := _records_of(copies):
+            context, write = self._context, self._clients.lookups.write_progress_records
+            context.workers.submit(write, records, context.timeouts.stall_ms)
 
     def _ranges(self) -> Iterable[Range]:
         return (copy.range for copy in self._copies)
@@ -345,3 +348,11 @@ class Task:
             self._reporter.due_ms(),
             self._upkeep.due_ms,
         )
+
+
+def _records_of(copies: Iterable[PartitionCopy]) -> dict[TopicPartition, ProgressRecord]:
+    return {
+        copy.target: ProgressRecord(*committed)
+        for copy in copies
+        if (committed := copy.recorder.committed_progress) is not None
+    }

@@ -399,3 +399,33 @@ def test_an_earlier_attempt_that_still_lives_ends_once_a_later_one_is_known(
         site.check()
     finally:
         site.end()
+
+
+@pytest.mark.parametrize("start_over", [False, True])
+def test_what_was_copied_into_a_topic_that_is_made_again_is_known_when_its_copies_begin_again(
+    site: JobSite, *, start_over: bool
+) -> None:
+    """The target forgets the progress with the topic, and a stream that is young has written no record of it yet."""
+    site.begin_all(on_target_recreated="start-over" if start_over else "fail")
+    for partition in range(3):
+        site.write(partition)
+    site.committed()
+    target = site.pair.target
+    target.add_topic("paris.t", 3)
+    for offsets in target.groups.values():
+        for tp in [tp for tp in offsets if tp.topic == "paris.t"]:
+            del offsets[tp]
+    for partition, task in ((0, 0), (1, 0), (2, 1)):
+        site.move(partition, task)
+    if start_over:
+        site.committed()
+        site.check()
+        return
+
+    def errors_of(partition: int) -> list[str]:
+        return [one.result.error or "" for one in site.reported(partition) if one.state == Outcome.FAILED.value]
+
+    eventually(lambda: all(map(errors_of, range(3))), what="the failure of each partition")
+    for error in (error for partition in range(3) for error in errors_of(partition)):
+        assert "target-recreated" in error
+        assert 'on-target-recreated = "start-over"' in error
