@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from mirror.errors import BrokerError
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 _MOST_KNOWN: Final = 8
 """Brokers say the same in different ways, for example in another order."""
+_MOST_PREPARED: Final = 500
+"""So many topics a comparison prepares at a time: new topics wait for it, and to create 5,000 takes a cluster minutes.
+The comparison itself takes 0.2 s of CPU for 5,000.
+"""
 
 
 class Prepare(Protocol):
@@ -47,6 +52,9 @@ class TopicWatch:
         self._prepare: Final = prepare
         self._assign: Final = assign
         self._known: Final = deque[bytes](maxlen=_MOST_KNOWN)
+        self._known_on_target: Final = deque[bytes](maxlen=_MOST_KNOWN)
+        self._lacking: dict[str, TopicDescription] = {}
+        """What the last comparison has found and not prepared yet."""
 
     def discover(self, sides: Sides) -> None:
         """Find what is new once, and have it copied. Raises MirrorError."""
@@ -63,13 +71,34 @@ class TopicWatch:
         if not unprepared(self._flow, topics, self.targets):
             self._known.append(listing.digest)
 
-    def compare(self, sides: Sides) -> None:
-        """Prepare what all topics lack on the target, drop what is gone, and have it copied. Raises MirrorError."""
-        lacking, gone = compare(self._flow, sides, self.targets)
-        self.targets = self._prepare(lacking, gone)
+    def compare(self, sides: Sides) -> bool:
+        """Prepare what all topics lack on the target, drop what is gone, and have it copied.
+
+        Return whether more is left: the next call goes on with that. Raises MirrorError.
+        """
+        lacking, gone = self._lacking, frozenset[str]()
+        if not lacking:
+            lacking, gone = compare(self._flow, sides, self.targets)
+        self._lacking = {}  # after an error all topics are compared again
+        self.targets = self._prepare(dict(islice(lacking.items(), _MOST_PREPARED)), gone)
         if gone:
             self._known.clear()  # one that has come back meanwhile is new
         self._assign(self.targets, sides)
+        self._lacking = dict(islice(lacking.items(), _MOST_PREPARED, None))
+        return bool(self._lacking)
+
+    def deleted(self, sides: Sides) -> set[str]:
+        """Return the target topics that were prepared, and do not exist any more. Raises KafkaError."""
+        target = sides.target.admin
+        listing = target.list_changed_topics(self._known_on_target)
+        if listing.topics is None:
+            return set()
+        wanted = set(map(self._flow.target_topic, self.targets.copyable))
+        if not (missing := wanted - listing.topics.keys()):
+            self._known_on_target.append(listing.digest)
+            return set()
+        found = target.describe_topics(missing, partial=True)  # the listing leaves out what may not be described
+        return missing - found.keys() - found.failed.keys()
 
 
 def unprepared(

@@ -4,6 +4,7 @@
 
     each second       ──► tasks that are lost, releases that are settled
     discovery-interval ──► new topics and partitions      ──prepare──► assign
+    each 3 s          ──► target topics that are deleted ──► a comparison at once
     refresh-ms        ──► a comparison of all topics      ──prepare──► assign, release, plan
 """
 
@@ -16,14 +17,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from mirror.backoff import Backoff
-from mirror.errors import MirrorError
+from mirror.errors import MirrorError, named
 from mirror.relay.progress.control import POLL_INTERVAL_MS
 from mirror.runtime.clock import SystemClock, process_rng
 from mirror.spark.clusters import open_sides
 from mirror.spark.discovery.topic_watch import TopicWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -42,6 +43,9 @@ _CPU_SHARE: Final = 10
 of a second each time: see the longest pause."""
 _LONGEST_MS: Final = 3_000
 """A new topic waits for no longer, unless a comparison of all topics is in progress."""
+
+_TARGET_MS: Final = 3_000
+"""How often it is checked whether target topics were deleted: an idle copy would not notice."""
 
 
 def pause_ms(interval_ms: int, cpu_ms: int) -> int:
@@ -100,9 +104,12 @@ class TopicUpkeep:
             for subject, run, first_ms in (
                 ("the assignments of the tasks", self._update, POLL_INTERVAL_MS),
                 ("the discovery of topics", self._discover, flow.discovery_interval_ms),
+                ("the target's topics", self._check_target, _TARGET_MS),
                 ("the comparison of topics", self._compare, flow.refresh_ms),
             )
         ]
+        self._missing, self._deleted = set[str](), set[str]()
+        """The target topics that were missing the last time, and those of which it was said that they are deleted."""
 
     def __enter__(self) -> Self:
         sides = self._resources.enter_context(open_sides(self._config, self._flow))
@@ -152,8 +159,30 @@ class TopicUpkeep:
         self._watch.discover(sides)
         return pause_ms(self._flow.discovery_interval_ms, cpu_ms() - began_ms)
 
+    def _check_target(self, sides: Sides) -> int:
+        before, self._missing = self._missing, self._watch.deleted(sides)
+        deleted = before & self._missing  # a broker that is behind may not know yet what was created
+        new, self._deleted = sorted(deleted - self._deleted), deleted
+        if new:
+            self._warn(_deleted_line(new, self._flow))
+            comparison = self._steps[-1]
+            comparison.due_ms = self._clock.now()
+        return _TARGET_MS
+
     def _compare(self, sides: Sides) -> int:
         self._prepare_own(sides)
-        self._watch.compare(sides)
+        if self._watch.compare(sides):
+            return self._flow.discovery_interval_ms
         self._job.refresh(self._watch.targets)
         return self._flow.refresh_ms
+
+
+def _deleted_line(topics: Sequence[str], flow: FlowConfig) -> str:
+    if flow.on_target_recreated == "start-over":
+        follows = "it is made again, and copied from the flow's start (on-target-recreated)"
+    else:
+        follows = (
+            "made again, its partitions fail with target-recreated; to copy them again from the flow's start, set"
+            ' on-target-recreated = "start-over"'
+        )
+    return f"{named('target topic', topics)} was deleted, with what was copied into it: {follows}"

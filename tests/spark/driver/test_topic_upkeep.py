@@ -10,6 +10,7 @@ import pytest
 from mirror.backoff import Backoff
 from mirror.client import Admin
 from mirror.errors import KafkaTimeout
+from mirror.spark.discovery import topic_watch
 from mirror.spark.driver import topic_upkeep
 from mirror.spark.driver.topic_upkeep import TopicUpkeep
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
@@ -33,6 +34,7 @@ class Site(FlowHarness):
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, refresh_ms: int) -> None:
         super().__init__(folder)
         monkeypatch.setattr(topic_upkeep, "POLL_INTERVAL_MS", 20)
+        monkeypatch.setattr(topic_upkeep, "_TARGET_MS", 20)
         self.a.add_topic("orders", [10, 20])
         with self.config.open("a") as file:
             file.write(f"refresh-ms = {refresh_ms}\n")
@@ -95,6 +97,44 @@ def test_new_topics_are_discovered_and_what_could_not_be_created_is_tried_again(
             assert site.refreshed == 0
     assert site.warned == []
     assert site.updates > 5
+
+
+@pytest.mark.parametrize("start_over", [False, True])
+def test_a_target_topic_that_is_deleted_is_reported_and_made_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, start_over: bool
+) -> None:
+    site = Site(tmp_path, monkeypatch, 60_000)
+    site.flow = site.flow.model_copy(update={"on_target_recreated": "start-over" if start_over else "fail"})
+    with site.upkeep():
+        site.target.delete_topics(["a.orders"])
+        eventually(lambda: site.refreshed, what="a comparison of all topics")
+        assert "a.orders" in site.target.describe_topics(["a.orders"])
+    (line,) = site.warned
+    assert line.startswith("target topic a.orders was deleted, with what was copied into it: ")
+    assert ("set on-target-recreated" in line) is not start_over
+
+
+def test_new_topics_do_not_wait_for_a_comparison_that_has_much_to_prepare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_watch, "_MOST_PREPARED", 1)
+    site, prepared = Site(tmp_path, monkeypatch, 1_000), list[list[str]]()
+    site.b.set_moods({"refused": '{"a.orders-1": "not now", "a.orders-2": "not now"}'})
+    prepare = site.prepare
+
+    def noted(topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
+        prepared.append(sorted(topics))
+        if prepared[-1] == ["orders-1"]:
+            site.a.add_topic("orders-new", [5])
+        return prepare(topics, gone)
+
+    site.a.add_topic("orders-1", [5]).add_topic("orders-2", [5])
+    site.prepare = noted  # type: ignore[method-assign]
+    with site.upkeep():
+        eventually(lambda: ["orders-2"] in prepared, what="the rest of what the comparison has found")
+    assert prepared[0] == ["orders-1", "orders-2"], "they were discovered"
+    first = prepared.index(["orders-1"])
+    assert prepared[first : first + 3] == [["orders-1"], ["orders-new"], ["orders-2"]]
 
 
 def test_an_error_of_several_steps_is_reported_once_and_met_less_and_less_often(
