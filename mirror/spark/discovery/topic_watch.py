@@ -93,7 +93,7 @@ class TopicWatch:
         listing = target.list_changed_topics(self._known_on_target)
         if listing.topics is None:
             return set()
-        wanted = set(map(self._flow.target_topic, self.targets.copyable))
+        wanted = {self._flow.target_topic(topic) for topic, count in self.targets.copyable.items() if count}
         if not (missing := wanted - listing.topics.keys()):
             self._known_on_target.append(listing.digest)
             return set()

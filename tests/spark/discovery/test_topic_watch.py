@@ -141,6 +141,23 @@ def test_what_gets_a_task_again_is_not_new_on_the_source_unless_it_was_gone(stre
     assert stream.lines[0].startswith("new on the source, and copied from now on: orders (")
 
 
+def test_a_target_topic_that_was_deleted_is_known_and_one_that_could_not_be_created_is_not_deleted(
+    stream: Stream,
+) -> None:
+    def deleted() -> set[str]:
+        return stream.watch.deleted(sides_of(stream.source, stream.target))
+
+    stream.site.b.set_moods({"refused": '{"a.orders-new": "not now"}'})
+    stream.site.a.add_topic("orders-new", [5])
+    stream.discover()
+    assert stream.watch.targets.copyable["orders-new"] == 0
+    assert (deleted(), deleted()) == (set(), set())
+    stream.target.delete_topics(["a.orders"])
+    assert (deleted(), deleted()) == ({"a.orders"}, {"a.orders"})
+    stream.refresh()
+    assert deleted() == set()
+
+
 def test_only_what_is_new_is_prepared_between_two_preparations_of_all(stream: Stream) -> None:
     stream.site.a.add_topic("orders-new", [5]).add_topic("clicks", [1])
     stream.discover()
