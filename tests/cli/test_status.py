@@ -354,6 +354,31 @@ def test_of_one_cluster_that_answers_all_is_shown_that_it_knows(site: StatusHarn
         assert (list(flow["away"]), flow["lag"], document["errors"]) == ([name], None, {})
 
 
+def test_a_refused_flow_that_never_ran_has_a_row_with_the_reason(site: StatusHarness) -> None:
+    """Of a flow that is refused nothing is made on the target, so no run has reported it."""
+    site.a.add_topic("orders", [10])
+    site.config.write_text(
+        configuration()
+        + '[flows.g]\nsource = "a"\ntarget = "b"\ntopics = ["orders"]\n'
+        + '[flows.h]\nsource = "a"\ntarget = "b"\ntopics = ["none"]\n'
+    )
+    found = site.status()
+    lines = [" ".join(line.split()) for line in found.stdout.splitlines()]
+    assert lines[0] == "flow state since until reason"
+    clash = "flows f and g both copy into topic a.orders of cluster b"
+    assert [line.partition(clash)[0] for line in lines[1:] if clash in line] == ["f refused - - ", "g refused - - "]
+    assert any(line.startswith("h refused - - flow h: none of the 1 topics of cluster a matches") for line in lines)
+    assert (found.exit_code, "flow h: none of" in found.stderr) == (1, True), "its status could not be read"
+    flows = json.loads(site.status("--json").stdout)["flows"]
+    assert [(one["flow"], bool(one["refused"]), len(one["partitions"])) for one in flows] == [
+        ("f", True, 1),
+        ("g", True, 1),
+        ("h", True, 0),
+    ]
+    give(RunControl(run="r1", host="h1", since_ms=1, seen_ms=T0))
+    assert "f refused" not in " ".join(site.status().stdout.split()), "a run copies it now"
+
+
 def test_of_no_cluster_that_answers_there_is_an_error(site: StatusHarness) -> None:
     site.a.stop()
     site.b.stop()

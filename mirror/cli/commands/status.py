@@ -19,8 +19,10 @@ from mirror.cli.views import status_view
 from mirror.cli.views.watching import show_repeatedly
 from mirror.config.load import load
 from mirror.errors import FlowError, MirrorError
+from mirror.spark.clusters import Clusters
 from mirror.spark.driver.job_options import ALL, MAX_PARTITIONS_SHOWN
 from mirror.spark.driver.output.terminal import Terminal
+from mirror.spark.preflight.flow_checks import find_refusals
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader, read_statuses
 
 if TYPE_CHECKING:
@@ -59,7 +61,9 @@ def status(
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
     if not watch:
-        statuses, failed = read_statuses(loaded, flows, on_waiting=print_notice)
+        with Clusters(loaded) as clusters:
+            refusals = find_refusals(loaded, flows, clusters, print_notice)
+            statuses, failed = read_statuses(loaded, flows, clusters, refusals)
         errors = {name: str(error) for name, error in failed.items()}
         if as_json:
             print(json.dumps({"flows": [status_.to_json() for status_ in statuses], "errors": errors}, indent=2))

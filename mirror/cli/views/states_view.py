@@ -19,21 +19,24 @@ _ENDED: Final = "ended"
 
 
 def states(flows: Sequence[FlowStatus]) -> list[Table]:
-    """Return the table of the flows whose streams live, or have died; none if no stream has said anything."""
+    """Return the table of the flows whose streams live, or have died, and of those that runs would refuse."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for name in ("flow", "state", "since", "until", "reason"):
         table.add_column(name, no_wrap=name != "reason", overflow="fold")
     for flow in flows:
-        state = flow.state
-        if state is None or state.state == _ENDED or (flow.run is not None and flow.run.run != state.run):
-            continue  # no stream, or a run of another kind has the flow now
+        state, run = flow.state, flow.run
+        if state is None or state.state == _ENDED or (run is None and state.state not in {"held", "gone"}):
+            if flow.refused and run is None:
+                refused = Text("refused", style=_STYLES["refused"])
+                table.add_row(Text(flow.flow), refused, UNKNOWN, UNKNOWN, Text(flow.refused))
+            continue  # no stream
+        if run is not None and run.run != state.run:
+            continue  # a run of another kind has the flow now
         name, reason = state.state, state.reason
-        if flow.run is not None and flow.run.is_dead(flow.time_ms):
+        if run is not None and run.is_dead(flow.time_ms):
             name, reason = "gone", "its driver has died or cannot reach the target"
         elif name == "gone":
             reason = "the driver that held it has died or cannot reach the target: start the stream again"
-        elif flow.run is None and name != "held":
-            continue
         until = UNKNOWN if state.until_ms is None else duration(max(0, state.until_ms - flow.time_ms) / 1000)
         table.add_row(
             Text(flow.flow),

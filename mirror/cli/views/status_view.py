@@ -82,6 +82,8 @@ def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
     """Return the view of one reading, without rates: the ``most`` partitions of each flow with most lag, or all."""
     parts: list[RenderableType] = [*states(statuses)]
     for flow in statuses:
+        if flow.refused and not flow.partitions:
+            continue  # its reason is in the table of states
         parts += [
             _head(flow),
             *_mirrormaker(flow),

@@ -133,6 +133,23 @@ def check_flows(
     return findings
 
 
+def find_refusals(
+    config: MirrorConfig,
+    flows: Sequence[FlowConfig],
+    observed: Clusters,
+    on_waiting: Callable[[str], None] | None = None,
+) -> dict[str, str]:
+    """Return why runs would refuse some of ``flows``, by name, as far as their own clusters show it.
+
+    Permissions are not looked up. A cluster that does not answer is away in the observation from then on.
+    """
+    not_read: MirrorError = FlowError("only the clusters of these flows are read")
+    clusters: dict[str, ClusterTopics | MirrorError] = dict.fromkeys(config.clusters, not_read)
+    clusters |= _describe(observed, {name for flow in flows for name in (flow.source, flow.target)}, on_waiting)
+    problems = find_problems(config, flows, clusters).problems
+    return {name: "; ".join(lines) for name, lines in problems.items()}
+
+
 def _local_warnings(config: MirrorConfig, flow: FlowConfig) -> list[str]:
     """Return the warnings that need no cluster. Executors may have a transform that this host does not have."""
     why = why_not_loaded(flow.transform) if flow.transform else None

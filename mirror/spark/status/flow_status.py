@@ -105,6 +105,8 @@ class FlowStatus:
     """The line about a MirrorMaker 2 that copies again what was taken over, for which the flow has stopped."""
     away: Mapping[str, str] = field(default_factory=dict)
     """The cluster that does not answer, and its error: nothing is known that takes both clusters."""
+    refused: str = ""
+    """Why a run would refuse the flow as it is configured; empty if that is not known, or none would."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -128,6 +130,7 @@ class FlowStatus:
             "unread": self.unread or None,
             "mirrormaker": self.mirrormaker,
             "away": dict(self.away),
+            "refused": self.refused or None,
             "partitions": [partition.to_json() for partition in self.partitions],
         }
 

@@ -189,27 +189,38 @@ class StatusReader:
 
 
 def read_statuses(
-    config: MirrorConfig,
-    flows: Collection[FlowConfig],
-    *,
-    on_waiting: Callable[[str], None] | None = None,
+    config: MirrorConfig, flows: Collection[FlowConfig], clusters: Clusters, refusals: Mapping[str, str]
 ) -> tuple[list[FlowStatus], dict[str, MirrorError]]:
-    """Read the status of each flow once, without rates; of one side if the other one does not answer.
+    """Read the status of each flow once, without rates; of one side if the other one is known to be away.
 
-    ``on_waiting`` is called with a line about a cluster that has not answered yet. Returns the statuses, and by flow
-    the errors of those that could not be read.
+    ``refusals`` are the reasons for which runs would refuse flows, by name. Returns the statuses, of a refused flow in
+    any case, and by flow the errors of those that could not be read.
     """
     statuses: list[FlowStatus] = []
     errors: dict[str, MirrorError] = {}
-    with Clusters(config) as clusters:
-        clusters.away({name for flow in flows for name in (flow.source, flow.target)}, on_waiting)
-        for flow in flows:
-            try:
-                with StatusReader(config, flow, clusters=clusters) as reader:
-                    statuses.append(reader.read(clusters.of(flow)))
-            except MirrorError as error:  # also of a flow that matches no topic
-                errors[flow.name] = error
+    for flow in flows:
+        refused = refusals.get(flow.name, "")
+        try:
+            with StatusReader(config, flow, clusters=clusters) as reader:
+                statuses.append(replace(reader.read(clusters.of(flow)), refused=refused))
+        except MirrorError as error:  # also of a flow that matches no topic
+            errors[flow.name] = error
+            if refused:
+                statuses.append(_refused_only(flow, refused))
     return statuses, errors
+
+
+def _refused_only(flow: FlowConfig, reason: str) -> FlowStatus:
+    return FlowStatus(
+        flow=flow.name,
+        source=flow.source,
+        target=flow.target,
+        time_ms=SystemClock().unix_ms(),
+        run=None,
+        totals=totals([]),
+        partitions=[],
+        refused=reason,
+    )
 
 
 def _state_of(table: StatusTable, observation: Observation) -> RunState | None:

@@ -301,6 +301,7 @@ def test_a_status_as_json(site: StatusHarness) -> None:
         "unread": None,
         "mirrormaker": None,
         "away": {},
+        "refused": None,
     }
     assert list(result["states"]) == ["no leader", "caught up"]
     assert first == {
