@@ -43,3 +43,15 @@ def test_the_library_of_kerberos_has_to_be_importable(tmp_path: Path, monkeypatc
         f"{path}: clusters.a.\"sasl.mechanism\" = 'GSSAPI': needs 'gssapi': pip install 'kafka-spark-mirror[kerberos]'"
     )
     assert shown in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("key", ["ssl.truststore.location", "ssl.keystore.location"])
+def test_a_store_that_is_missing_is_one_clear_error(tmp_path: Path, key: str) -> None:
+    path, store = tmp_path / "mirror.toml", tmp_path / "none.pem"
+    flow = '[flows.f]\nsource = "a"\ntarget = "b"\ntopics = ["x"]\n[clusters.b]\n"bootstrap.servers" = "b:1"\n'
+    encrypted = f'"security.protocol" = "SSL"\n"{key}" = "{store}"\n'
+    path.write_text(f'[clusters.a]\n"bootstrap.servers" = "a:1"\n{encrypted}{flow}')
+    result = CliRunner().invoke(app, ["check-config", "--config", str(path)])
+    assert (result.exit_code, result.stdout) == (1, "")
+    said = f"mirror: {path}: clusters.a.\"{key}\" = '{store}': cannot be read: No such file or directory"
+    assert " ".join(result.stderr.split()) == said

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from rich.table import Table
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from mirror.cli.console import print_warning
 from mirror.cli.options import AsJson, Config, SecretsDir
+from mirror.cluster.auth.security import Security, TlsSettings
 from mirror.cluster.settings import ClusterSettings
 from mirror.config.effective import configured_keys, effective_config
 from mirror.config.exposed import readable_secrets, unencrypted_credentials
@@ -33,12 +35,13 @@ def check_config(
 ) -> None:
     """Check a configuration and show its effective values, with overrides and defaults; secrets stay hidden.
 
-    A key without effect is a warning. Transforms, token providers and the library of Kerberos must be importable here.
+    A key without effect is a warning. Transforms, token providers and the library of Kerberos must be importable here,
+    and the files of TLS readable.
 
     Exit status: 0 valid, 1 not valid.
     """
     loaded = load(config, secrets_dir=secrets_dir, why_not_loaded=why_not_loaded)
-    check_providers(loaded, str(config))
+    check_credentials(loaded, str(config))
     without_effect = (line for flow in loaded.flows.values() for line in notices(loaded, flow))
     exposed = (*unencrypted_credentials(loaded, loaded.clusters), *readable_secrets(loaded))
     for line in dict.fromkeys([*without_effect, *exposed]):
@@ -54,23 +57,34 @@ def check_config(
             console.print(_table((section, name), settings, configured))
 
 
-def check_providers(loaded: MirrorConfig, where: str) -> None:
-    """Load the token providers of clusters, and Kerberos. Raises ConfigError with those that cannot be loaded."""
+def check_credentials(loaded: MirrorConfig, where: str) -> None:
+    """Load the stores, token providers and Kerberos of clusters. Raises ConfigError with what cannot be loaded."""
     problems = []
     for name, cluster in loaded.clusters.items():
-        sasl = ClusterSettings.parse(cluster.client_options()).security.sasl
-        if sasl is None or not (sasl.token_provider or sasl.kerberos):
-            continue
-        from mirror.runtime.network.kerberos import load_gssapi
-        from mirror.runtime.network.token_providers import load_provider
-
-        try:
-            load_gssapi() if sasl.kerberos else load_provider(sasl.token_provider)
-        except ConfigError as error:
-            at = ("clusters", name)
-            problems += [replace(each, where=where, key=dotted((*at, each.key))) for each in error.problems]
+        for load_one in _loads(ClusterSettings.parse(cluster.client_options()).security):
+            try:
+                load_one()
+            except ConfigError as error:
+                at = ("clusters", name)
+                problems += [replace(each, where=where, key=dotted((*at, each.key))) for each in error.problems]
     if problems:
         raise ConfigError(problems)
+
+
+def _loads(security: Security) -> Iterator[Callable[[], object]]:
+    """Yield what loads each part of the credentials, of which each import takes its time."""
+    if security.tls != TlsSettings():
+        from mirror.runtime.network.tls_contexts import make_context
+
+        yield partial(make_context, security.tls)
+    if security.sasl is not None and security.sasl.kerberos:
+        from mirror.runtime.network.kerberos import load_gssapi
+
+        yield load_gssapi
+    elif security.sasl is not None and security.sasl.token_provider:
+        from mirror.runtime.network.token_providers import load_provider
+
+        yield partial(load_provider, security.sasl.token_provider)
 
 
 def why_not_loaded(transform: str) -> str | None:
