@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mirror.spark.driver import job_options
+
+if TYPE_CHECKING:
+    from mirror.config.models import FlowConfig, MirrorConfig
 
 Config = Annotated[Path, typer.Option(job_options.CONFIG.name, readable=False, help=job_options.CONFIG.help)]
 Flow = Annotated[str | None, typer.Option(job_options.FLOW.name, help=job_options.FLOW.help)]
@@ -28,3 +31,12 @@ Timeout = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option(job_options.JSON.name, help=job_options.JSON.help)]
 Debug = Annotated[bool, typer.Option(job_options.DEBUG.name, envvar="MIRROR_DEBUG", help=job_options.DEBUG.help)]
+
+
+def one_flow(config: MirrorConfig, name: str | None) -> FlowConfig:
+    """Return the flow of that name, or the only one. Raises BadParameter if there are several, ConfigError."""
+    flows = config.select(name)
+    if len(flows) > 1:
+        names = ", ".join(one.name for one in flows)
+        raise typer.BadParameter(f"is missing, and there are several flows: {names}", param_hint=job_options.FLOW.name)
+    return flows[0]

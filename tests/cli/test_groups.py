@@ -242,7 +242,6 @@ def test_a_cluster_that_does_not_answer_is_status_1(site: FlowHarness, monkeypat
 
 def test_wrong_usage_is_status_2(site: FlowHarness) -> None:
     assert _run(site, "--nonsense").exit_code == 2
-    assert CliRunner().invoke(app, ["groups", "--config", str(site.config)]).exit_code == 2, "it is about one flow"
     both = _run(site, "--resume", "billing", "--reverse")
     assert (both.exit_code, Sync.resumed) == (2, [])
     excluded = _run(site, "--resume", "console-consumer-1")
@@ -254,6 +253,16 @@ def test_a_flow_that_is_not_there_is_status_1(site: FlowHarness) -> None:
     found = CliRunner().invoke(app, ["groups", "--config", str(site.config), "--flow", "g"])
     assert found.exit_code == 1
     assert "no such flow" in found.stderr
+
+
+def test_the_only_flow_needs_no_name_and_one_of_several_does(site: FlowHarness) -> None:
+    command_line = ["groups", "--config", str(site.config)]
+    assert CliRunner().invoke(app, command_line).exit_code == 0
+    with site.config.open("a") as file:
+        file.write('[flows.g]\nsource = "b"\ntarget = "a"\ntopics = ["invoices"]\n')
+    several = CliRunner().invoke(app, command_line)
+    words = " ".join(several.stderr.replace("│", " ").split())
+    assert (several.exit_code, "is missing, and there are several flows: f, g" in words) == (2, True)
 
 
 def test_a_group_without_offsets_cannot_be_resumed(site: FlowHarness) -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from mirror.cli.console import print_notice, print_warning
 from mirror.cli.exit_status import ATTENTION, DONE
-from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
+from mirror.cli.options import AsJson, Config, SecretsDir, Timeout, one_flow
 from mirror.cli.views.groups_view import LogEnds, View, view_of
 from mirror.cli.views.watching import show_repeatedly
 from mirror.cli.views.way_back_view import view_back
@@ -49,7 +49,10 @@ Read = Callable[[int | None], View]
 
 def groups(
     config: Config,
-    flow: Annotated[str, typer.Option(job_options.FLOW.name, help="The flow whose groups are shown.")],
+    flow: Annotated[
+        str | None,
+        typer.Option(job_options.FLOW.name, help="The flow whose groups are shown.  [default: the only one]"),
+    ] = None,
     group: Annotated[list[str] | None, typer.Option("--group", help="Only this group; may be repeated.")] = None,
     reverse: Annotated[
         bool, typer.Option("--reverse", help="Show where the target's groups would continue on the source.")
@@ -79,7 +82,7 @@ def groups(
     if commit and (watch or not reverse):
         raise typer.BadParameter("needs --reverse, and not --watch", param_hint="--commit")
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
-    (chosen,) = loaded.select(flow)
+    chosen = one_flow(loaded, flow)
     rules = rules_of(chosen)
     if resume is not None:
         _check_resumed(resume, chosen, rules, reverse=reverse)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from mirror.cli.console import print_notice, print_warning
 from mirror.cli.exit_status import ATTENTION, DONE
-from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
+from mirror.cli.options import AsJson, Config, SecretsDir, Timeout, one_flow
 from mirror.cli.views.place_texts import MEANINGS
 from mirror.client import Admin, TopicPartition
 from mirror.config.flow_rules import source_options, target_options
@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 
 def offsets(
     config: Config,
-    flow: Annotated[str, typer.Option(job_options.FLOW.name, help="The flow that copies the topic.")],
     topic: Annotated[str, typer.Argument(help="The source topic.")],
     partition: Annotated[int, typer.Argument(min=0, help="The partition.")],
     wanted: Annotated[list[int], typer.Argument(metavar="OFFSET...", min=0, help="Offsets of the source.")],
+    flow: Annotated[
+        str | None,
+        typer.Option(job_options.FLOW.name, help="The flow that copies the topic.  [default: the only one]"),
+    ] = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="The offsets are those of the target topic.")] = False,
     secrets_dir: SecretsDir = None,
     timeout: Timeout = None,
@@ -45,7 +48,7 @@ def offsets(
     Exit status: 0 all translated, 3 an offset is unknown or not copied yet, 1 could not read, 2 wrong usage.
     """
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
-    (copied,) = loaded.select(flow)
+    copied = one_flow(loaded, flow)
     source = TopicPartition(topic, partition)
     target = TopicPartition(copied.target_topic(topic), partition)
     check_answers(loaded, (copied.source, copied.target), print_notice)
