@@ -1,4 +1,4 @@
-"""The tables of ``mirror rehearse``: what is not ready, why, and what to do, with the worst first."""
+"""The tables of ``mirror rehearse``, named as in its HTML file: what is not ready, why, and what to do, worst first."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def view(found: Rehearsal) -> RenderableType:
 
 
 def _groups(found: Rehearsal) -> Table:
-    table = _table("group", "topic", numbers=("partition", f"on {found.old}", f"on {found.new}", *_COUNTS))
+    table = _table(
+        "consumer groups", "group", "topic", numbers=("partition", f"on {found.old}", f"on {found.new}", *_COUNTS)
+    )
     table.add_column("state", overflow="fold")
     table.add_column("what to do", overflow="fold")
     rows = [row for one in found.groups for row in _group_rows(one)]
@@ -65,7 +67,7 @@ def _move_row(group: str, move: GroupMove) -> list[Text]:
         _number(move.new_offset),
         _count(move.read_again, exact=move.read_again_is_exact),
         _count(move.skipped, exact=move.skipped_is_exact),
-        _number(move.not_arrived),
+        _count(move.not_arrived, exact=True),
     )
     state = _state(move.reason, move.detail) if move.reason else _ready(move)
     return [_shown(group), _shown(move.old.topic), *(Text(one) for one in numbers), state, _shown(move.action)]
@@ -80,26 +82,26 @@ def _state(reason: str, detail: str) -> Text:
 
 
 def _backlogs(found: Rehearsal) -> Table:
-    table = _table("not arrived: topic", numbers=("partition", "records", "bytes", "oldest"))
+    table = _table("not arrived", "topic", numbers=("partition", "records", "bytes", "oldest"))
     for one in found.backlogs[:_MOST_ROWS]:
         age = None if one.oldest_ms is None else max(0, found.time_ms - one.oldest_ms) / 1000
         size = UNKNOWN if one.bytes is None else decimal(one.bytes)
-        cells = (f"{one.old.partition}", UNKNOWN if one.records is None else f"{one.records:,}", size, duration(age))
+        cells = (f"{one.old.partition}", _count(one.records, exact=True), size, duration(age))
         table.add_row(_shown(one.old.topic), *(Text(cell) for cell in cells))
     _count_rest(table, len(found.backlogs))
     return table
 
 
 def _blockers(found: Rehearsal) -> Table:
-    table = _table("not ready", "name", "why", "what to do")
+    table = _table("what else is not ready", "kind", "name", "why", "what to do")
     for one in found.blockers[:_MOST_ROWS]:
         table.add_row(one.kind.value, _shown(one.name), _shown(one.reason), _shown(one.action))
     _count_rest(table, len(found.blockers))
     return table
 
 
-def _table(*names: str, numbers: Sequence[str] = ()) -> Table:
-    table = Table()
+def _table(title: str, *names: str, numbers: Sequence[str] = ()) -> Table:
+    table = Table(title=Text(title), title_justify="left")
     for name in names:
         table.add_column(name, overflow="fold")
     for name in numbers:

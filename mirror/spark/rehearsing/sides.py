@@ -41,7 +41,8 @@ def blockers_of(flow: FlowConfig, drift: FlowDrift) -> Iterator[Blocker]:
     """Yield what differs between both sides, with what to do about it."""
     apply = f"mirror apply --flow {flow.name}, or the next run"
     for line in drift.changes:
-        yield Blocker(kind=Kind.TOPIC, name=flow.target, reason=line, action=apply)
+        cluster, _, change = line.removeprefix("on ").partition(": ")
+        yield Blocker(kind=Kind.TOPIC, name=cluster, reason=change, action=apply)
     for topic, reason in drift.obstacles.items():
         yield Blocker(
             kind=Kind.TOPIC, name=topic, reason=reason, action="remove the cause; until then the topic is not copied"

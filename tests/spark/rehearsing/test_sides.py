@@ -56,6 +56,7 @@ def test_each_difference_has_a_reason_and_what_to_do() -> None:
         Kind.ACL,
         Kind.CONFIGURATION,
     ]
+    assert (found[0].name, found[0].reason) == ("b", "topic a.u is created")
     assert all(one.reason and one.action for one in found)
     assert "retention.ms: 2 -> 1" in found[2].reason
     assert "--adopt" in found[3].action
