@@ -18,7 +18,7 @@ from typing import Final
 from mirror.alignment.deletions.records import Creations, adopted_record
 from mirror.alignment.ownership import Evidence, Standing, claimed_ids, is_owned, standing
 from mirror.client import LATEST, Admin, TopicDescription, TopicPartition
-from mirror.errors import AuthorizationFailed, KafkaError
+from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout
 from mirror.relay.progress.committed import Progress, ProgressStore
 from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of, log_bounds
 from mirror.relay.progress.progress_topic import ProgressTopic
@@ -70,16 +70,18 @@ class OwnedTopics:
 
     def standings(self, target: Admin, topics: Mapping[str, TopicDescription]) -> dict[str, Standing]:
         """Return what each of these topics of the target is to the flow. Raises KafkaError."""
-        unknown = self._unknown(topics)
+        unknown, is_read = self._unknown(topics), True
         if unknown:
-            unknown = self._without_owned(target, unknown, self._read_inventory())
+            known = self._read_inventory()
+            is_read = known is not None
+            unknown = self._without_owned(target, unknown, known or Creations())
         evidence = {name: self._evidence(one) for name, one in unknown.items()}
         filled = self._filled(target, unknown)
         holding: dict[str, bool | None] = {}
         if filled:
             evidence |= self._restorable(filled)
             filled = {name: one for name, one in filled.items() if not is_owned(evidence[name])}
-            holding = self._holding_records(target, filled)
+            holding = self._holding_records(target, filled) if is_read else dict.fromkeys(filled)
         found = {name: standing(replace(one, has_records=holding.get(name, False))) for name, one in evidence.items()}
         self._keep({name: topics[name] for name, one in found.items() if one is Standing.OWNED})
         return {name: found.get(name, Standing.OWNED) for name in topics}
@@ -137,10 +139,11 @@ class OwnedTopics:
         claimed = frozenset[str]() if known is None else claimed_ids(known, topic.name)
         return Evidence(topic_id=_id(topic), claimed_ids=claimed, progress=progress)
 
-    def _read_inventory(self) -> Creations:
+    def _read_inventory(self) -> Creations | None:
         """Return what the inventory says; nothing if this client may not read it, which the checks warn of.
 
-        Records are copied without that permission: committed progress still shows what is owned.
+        Records are copied without that permission: committed progress still shows what is owned. None: it does not
+        answer, as long as its partition has no leader. Then only what nothing else shows to be owned has to wait.
         """
         known = Creations()
         if self._inventory is None:
@@ -150,6 +153,8 @@ class OwnedTopics:
                 known.take(record.key, record.value)
         except AuthorizationFailed:
             return Creations()
+        except KafkaTimeout:
+            return None
         return known
 
     def _filled(self, target: Admin, topics: Mapping[str, TopicDescription]) -> dict[str, TopicDescription]:

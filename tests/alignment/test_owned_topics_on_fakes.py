@@ -146,6 +146,25 @@ def test_a_partition_without_a_leader_does_not_say_what_it_holds(seen: Seen) -> 
     assert seen.standing() is Standing.EMPTY
 
 
+def test_an_inventory_without_a_leader_keeps_only_what_it_alone_shows_from_being_copied(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owned_topics, "_TIMEOUT_MS", 500)
+    seen.pair.log().append_values(b"of others")
+    adopt(seen.options, FLOW, seen.admin.describe_topics([COPY]))
+    inventory = inventory_topic_of(FLOW)
+    leader = seen.pair.target.log(inventory).leader
+    seen.pair.target.move(inventory, 0, leader + 1)
+    assert seen.standing() is Standing.UNREAD
+    seen.pair.target.move(inventory, 0, leader)
+    assert seen.standing() is Standing.OWNED
+    seen.pair.made_again()
+    seen.pair.write(b"1")
+    seen.pair.copy()
+    seen.pair.target.move(inventory, 0, leader + 1)
+    assert seen.standing() is Standing.OWNED, "its progress shows it"
+
+
 def test_an_open_transaction_does_not_say_what_it_holds(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owned_topics, "_EACH_SEARCH_MS", 200)
     seen.pair.log().append_values(b"open", attributes=TRANSACTIONAL, producer_id=9)
