@@ -12,6 +12,9 @@ key                  value                                                      
 ``turn/TOPIC/P``     when a source partition was planned last                    the driver of a flow with limits
 ``error/TOPIC/P``    the last error of a source partition                        the driver, until the next error
 ``obstacle/TOPIC``   why a source topic cannot be copied                         the driver; deleted once it can be
+``initial/TOPIC``    how many partitions a source topic had when the flow      the driver of a flow whose ``start``
+                     began                                                       is "latest"
+``selection``        which topics the flow copied then                           the same
 ``groups``           the consumer groups after the last round                    the driver
 ``sync``             what else is in step after the last rounds                  the driver
 ``rate``             how fast the flow was copied                                the driver
@@ -63,6 +66,8 @@ class StatusKind(enum.StrEnum):
     TURN = "turn"
     ERROR = "error"
     OBSTACLE = "obstacle"
+    INITIAL = "initial"
+    SELECTION = "selection"
     GROUPS = "groups"
     SYNC = "sync"
     RATE = "rate"
@@ -98,8 +103,9 @@ REHEARSAL: Final = StatusKey(StatusKind.REHEARSAL)
 GROUPS: Final = StatusKey(StatusKind.GROUPS)
 SYNC: Final = StatusKey(StatusKind.SYNC)
 RATE: Final = StatusKey(StatusKind.RATE)
+SELECTION: Final = StatusKey(StatusKind.SELECTION)
 _OF_PARTITION: Final = frozenset({StatusKind.PARTITION, StatusKind.HEALTH, StatusKind.TURN, StatusKind.ERROR})
-_WITH_TOPIC: Final = _OF_PARTITION | {StatusKind.OBSTACLE}
+_WITH_TOPIC: Final = _OF_PARTITION | {StatusKind.OBSTACLE, StatusKind.INITIAL}
 _WITH_NUMBER: Final = _OF_PARTITION | {StatusKind.TASK, StatusKind.MEASURED}
 
 

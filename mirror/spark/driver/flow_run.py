@@ -32,11 +32,11 @@ from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.driver.rounds.outages import ClusterOutages, Outages
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.topic_upkeep import TopicUpkeep
+from mirror.spark.ledger.initial_partitions import InitialPartitions
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.planning.flow_planner import FlowPlanner
-from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.planning.limits import why_not_followed
 from mirror.spark.status.lag_monitor import LagMonitor, measure_once
 from mirror.spark.supervision.states import Began, JobEnded, Lost
@@ -186,7 +186,7 @@ class FlowRun:
             self._rounds.write_heartbeat()
         status.read()
         status.prepared(targets)
-        self._initial.on_start(flow, targets)
+        status.began(self._initial, targets)
         self._rounds.report_to(status.report_groups, status.report_sync)
         sides = resources.enter_context(open_sides(self._config, flow))
         self._learn_addresses(sides)

@@ -24,6 +24,7 @@ from mirror.relay.progress.status_topic import STATUS_MS, StatusFollower, Status
 from mirror.relay.progress.status_values import RunState
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.copy_rate import faster_rate
+from mirror.spark.ledger.initial_partitions import Selection
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.partition_health import unhealthy_after
 from mirror.spark.ledger.status_table import (
@@ -31,6 +32,7 @@ from mirror.spark.ledger.status_table import (
     StatusTable,
     error_records,
     health_records,
+    initial_records,
     obstacle_records,
     outdated_records,
     turn_records,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from mirror.relay.progress.status_topic import StatusNews
     from mirror.spark.driver.rounds.outages import Outages
     from mirror.spark.ledger.attempts import Attempt
+    from mirror.spark.ledger.initial_partitions import InitialPartitions
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.status_table import Records
 
@@ -200,6 +203,18 @@ class RunStatus:
         with self._lock:
             self._targets = targets
             self._put(obstacle_records(self._known.obstacles, targets.obstacles))
+
+    def began(self, initial: InitialPartitions, targets: TargetTopics) -> None:
+        """Tell ``initial`` what earlier runs have found, and report what it knows then of these ``targets``.
+
+        Without the topic, or if it could not be read, only this process knows of it.
+        """
+        flow = self._flow
+        with self._lock:
+            initial.restore(flow, self._known.selection, self._known.initial)
+            initial.on_start(flow, targets)
+            if flow.begins_at_end and not self._unread:
+                self._put(initial_records(self._known, Selection.of(flow), initial.counts(targets)))
 
     def planned(self, plan: Plan) -> None:
         """Report whose turn it is, if not all partitions have theirs each time."""

@@ -18,8 +18,8 @@ from mirror.relay.progress.status_values import RunState
 from mirror.spark.clusters import is_away
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.error_report import error_lines
+from mirror.spark.ledger.initial_partitions import InitialPartitions
 from mirror.spark.ledger.results import FlowReport
-from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import FlowState, Lost, Refused, Resumed
 from mirror.spark.tasks.options import FlowOptions

@@ -28,6 +28,7 @@ from mirror.relay.progress.status_values import (
 )
 from mirror.relay.progress.stored_record import MAX_TEXT, record_of
 from mirror.spark.ledger.copy_rate import CopyRate
+from mirror.spark.ledger.initial_partitions import InitialCount, Selection
 from mirror.spark.ledger.obstacles import Obstacle
 from mirror.spark.ledger.partition_health import PartitionHealth, UnhealthyPartitions
 from mirror.telemetry.evidence import Evidence, LastRehearsal, LastVerification
@@ -82,6 +83,8 @@ _PARSED: Final[Mapping[StatusKind, type]] = {
     StatusKind.TURN: Turn,
     StatusKind.ERROR: LastError,
     StatusKind.OBSTACLE: Obstacle,
+    StatusKind.INITIAL: InitialCount,
+    StatusKind.SELECTION: Selection,
     StatusKind.GROUPS: GroupsSummary,
     StatusKind.SYNC: SyncState,
     StatusKind.RATE: CopyRate,
@@ -116,6 +119,10 @@ class StatusTable:
     """By source partition, whether it has recovered or not."""
     obstacles: dict[str, Obstacle] = field(default_factory=dict)
     """By source topic."""
+    initial: dict[str, int] = field(default_factory=dict)
+    """How many partitions a source topic had when the flow began, if its ``start`` is "latest"."""
+    selection: Selection | None = None
+    """Which topics the flow copied then."""
 
     @property
     def evidence(self) -> Evidence:
@@ -160,6 +167,8 @@ class StatusTable:
                 _put(self.health, key.tp, value)
             case StatusKind.TURN:
                 _put(self.turns, key.tp, None if value is None else value.time_ms)
+            case StatusKind.INITIAL:
+                _put(self.initial, key.topic, None if value is None else value.partitions)
             case StatusKind.ERROR:
                 _put(self.errors, key.tp, value)
             case StatusKind.OBSTACLE:
@@ -315,3 +324,15 @@ def obstacle_records(before: Mapping[str, Obstacle], after: Mapping[str, Obstacl
     shown = {topic: Obstacle(one.reason[:MAX_TEXT], one.first_partition) for topic, one in after.items()}
     changed: Records = {obstacle_key(topic): one for topic, one in shown.items() if before.get(topic) != one}
     return changed | {obstacle_key(topic): None for topic in before.keys() - shown.keys()}
+
+
+def initial_records(table: StatusTable, selection: Selection, counts: Mapping[str, int]) -> Records:
+    """Return what has changed of the partitions that may begin at their ends."""
+    found: Records = {} if table.selection == selection else {values.SELECTION: selection}
+    changed: Records = {
+        StatusKey(StatusKind.INITIAL, topic): InitialCount(count)
+        for topic, count in counts.items()
+        if table.initial.get(topic) != count
+    }
+    gone: Records = {StatusKey(StatusKind.INITIAL, topic): None for topic in table.initial.keys() - counts.keys()}
+    return found | changed | gone

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.observation import Sides
     from mirror.relay.progress.open_transactions import OpenTransactions
+    from mirror.spark.ledger.initial_partitions import InitialPartitions
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.status_table import StatusTable
-    from mirror.spark.planning.initial_partitions import InitialPartitions
     from mirror.timing import Clock
 
 _OFFSETS_TIMEOUT_MS: Final = 10_000

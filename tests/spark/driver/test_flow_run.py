@@ -31,12 +31,12 @@ from mirror.spark.driver.job_results import JobResults
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.ledger.attempts import Attempt, CopiedTask
+from mirror.spark.ledger.initial_partitions import InitialPartitions
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, exit_status
 from mirror.spark.planning.flow_planner import FlowPlanner
-from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.supervision import flow_control

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from mirror.client import TopicPartition
+from mirror.config.models import FlowConfig
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress import status_values
 from mirror.relay.progress.flow_topic import status_topic_of
@@ -18,6 +19,7 @@ from mirror.relay.progress.status_values import RunState
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.verify_job import main as verify
 from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.initial_partitions import InitialPartitions, Selection
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.status_table import StatusTable, read_status
@@ -34,6 +36,7 @@ from tests.spark.planning.test_range_planner import flow
 from tests.spark.verification.test_verify_on_fakes import Audit
 
 LIMITED = flow(name=FLOW, max_partitions_in_parallel=1)
+LATEST = flow(name=FLOW, topics=("t", "new", "gone"), start="latest")
 
 
 @pytest.fixture
@@ -50,10 +53,10 @@ class Run:
 
     made: ClassVar[list[Run]] = []
 
-    def __init__(self, pair: FakePair, name: str, warned_of: str = "") -> None:
+    def __init__(self, pair: FakePair, name: str, warned_of: str = "", flow: FlowConfig = LIMITED) -> None:
         self.options: dict[str, Any] = {"bootstrap.servers": pair.target.bootstrap}
         self.said: list[str] = []
-        self.status = RunStatus(self.options, LIMITED, name, self.said.append, None, warned_of.__eq__)
+        self.status = RunStatus(self.options, flow, name, self.said.append, None, warned_of.__eq__)
         self.made.append(self)
         self.status.read()
 
@@ -225,3 +228,28 @@ def test_errors_that_no_task_has_reported_are_reported_and_taken_back(pair: Fake
     found = read_status(run.options, FLOW, 5_000).partitions.values()
     errors_of = {one.report.result.partition: one.report.result.error for one in found}
     assert errors_of == {0: "no permission", 1: None}
+
+
+def stored_on(pair: FakePair) -> StatusTable:
+    return read_status({"bootstrap.servers": pair.target.bootstrap}, FLOW, 5_000)
+
+
+def test_what_appears_between_two_processes_of_a_stream_is_not_initial(pair: FakePair) -> None:
+    for found, initial in (({"t": 1, "gone": 1}, {"t": 1, "gone": 1}), ({"t": 2, "new": 1}, {"t": 1})):
+        targets = TargetTopics(copyable=found)
+        run, known = Run(pair, "run", flow=LATEST), InitialPartitions()
+        run.status.began(known, targets)
+        assert known.counts(targets) == initial
+        run.end(PLAN)
+    table = stored_on(pair)
+    assert (table.initial, table.selection) == ({"t": 1}, Selection.of(LATEST))
+
+
+def test_what_was_stored_stays_if_it_cannot_be_read(pair: FakePair) -> None:
+    for found in ({"t": 1}, {"t": 2}):
+        run, known = Run(pair, "run", flow=LATEST), InitialPartitions()
+        run.status.began(known, TargetTopics(copyable=found))
+        run.end(PLAN)
+        refuse(pair, Api.FETCH, None)
+    pair.target.control.clear()
+    assert stored_on(pair).initial == {"t": 1}

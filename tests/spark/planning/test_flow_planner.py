@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.runtime.clock import SystemClock
+from mirror.spark.ledger.initial_partitions import InitialPartitions
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.partition_health import PartitionHealth
 from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.planning.flow_planner import FlowPlanner
-from mirror.spark.planning.initial_partitions import InitialPartitions
 from mirror.spark.tasks.options import FlowOptions
 from tests.spark.fakes import Cluster
 from tests.spark.flow_harness import configuration
