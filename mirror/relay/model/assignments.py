@@ -156,6 +156,8 @@ class _Release:
     settled: bool = False
 
 
+# Invariant: A target partition has one owner from the version that takes it to the report that settles its release.
+# Test: tests/relay/task/test_assignments_model.py::TestAssignments
 class AssignmentTable:
     """The assignments of one job, for its driver. Each change has the next version, to be announced once it is stored.
 

@@ -41,6 +41,10 @@ def batch_bytes(kafka_default: int, buffer_memory: int) -> int:
     return max(kafka_default, min(DEFAULT_BATCH_BYTES, buffer_memory // OVERHEAD_FRACTION))
 
 
+# Invariant: A transaction outlasts delivery, request and commit interval: otherwise its coordinator aborts first, and
+#   an expiry looks like a fence.
+# Test: tests/relay/task/
+#   test_copy_ranges.py::test_exactly_once_transaction_outlasts_delivery_request_and_commit_interval
 def transaction_timeout_ms(delivery_timeout_ms: int, request_timeout_ms: int, commit_interval_ms: int) -> int:
     """Return ``transaction.timeout.ms``: a transaction must outlive the delivery timeout of its batches.
 

@@ -113,6 +113,9 @@ class LastReports:
         return [*self._settled.values(), *self._current.values()]
 
 
+# Invariant: Reports add up to the last results, however they are lost, repeated and ordered.
+# Test: tests/relay/model/
+#   test_reports.py::test_the_deltas_add_up_to_the_last_results_however_reports_are_lost_repeated_and_ordered
 class ReportedCounts:
     """Counts the reports of one run, each once, in whichever order and however often they are read."""
 

@@ -56,6 +56,10 @@ def count_copies(index: OffsetIndex, sources: Offsets, targets: Offsets) -> Copy
     return CopyCount(records + at_most, is_exact=not at_most)
 
 
+# Invariant: What a switch is said to read again and to skip is never less than the logs have, and is what happens.
+# Test: tests/groups/test_moves.py::test_what_is_said_is_what_the_logs_have
+# Test: tests/groups/test_moves.py::test_what_is_said_where_both_sides_feed_a_topic_is_no_less_than_the_logs_have
+# Test: tests/copying/test_rehearse.py::test_what_is_said_is_what_happens
 def count_missed(index: OffsetIndex, source_offset: int, target_offset: int) -> CopyCount:
     """Count the records from a source offset on whose only copies are in front of a target offset.
 

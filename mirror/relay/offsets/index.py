@@ -67,6 +67,9 @@ class _Entry(NamedTuple):
     end: int
 
 
+# Invariant: A translation is exact, or it says that it is unknown: a group that continues there reads all that it has
+#   not read.
+# Test: tests/relay/offsets/test_index_model.py::test_every_offset_is_translated_to_the_same_record_and_back
 class OffsetIndex:
     """What is known of a partition, up to the progress of its copy."""
 
@@ -156,6 +159,11 @@ class OffsetIndex:
                 self._copies.append(Run(clipped.source, clipped.target, length))
             self._overlay(clipped)
 
+    # Invariant: Of the copies of a record the last one counts that is in front of those of later records: a late copy
+    #   of an attempt that was not fenced would let groups skip records.
+    # Test: tests/relay/offsets/test_index.py::test_late_copy_behind_those_of_later_records_does_not_count
+    # Test: tests/relay/offsets/
+    #   test_attempts_at_once.py::test_no_group_skips_a_record_whatever_attempts_append_between_each_other
     def _overlay(self, entry: _Entry) -> None:
         if entry.end <= entry.source:
             return

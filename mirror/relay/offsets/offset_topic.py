@@ -110,6 +110,10 @@ Complete = Callable[[Mapping[TopicPartition, TopicPartition]], int]
 """Writes what the index lacks of these source partitions, whose values are their target partitions."""
 
 
+# Invariant: The index is written lazily: a segment that was not written is found in both logs, from the beginning of
+#   the copy on.
+# Test: tests/relay/offsets/
+#   test_lost_logs_on_fakes.py::test_index_begins_with_the_copy_although_its_first_segments_were_not_written
 class OffsetKeeper:
     """Writes the segments of a task's copies, and keeps them few and complete, in a thread that may wait."""
 

@@ -71,6 +71,9 @@ class EpochEnds(NamedTuple):
     target: Mapping[int, EpochEndOffset]
 
 
+# Invariant: Of a segment counts only what both logs still have, by the leader epochs of its anchor.
+# Test: tests/relay/offsets/
+#   test_lost_logs_on_fakes.py::test_offsets_that_a_source_has_used_again_are_not_those_of_the_records_that_it_lost
 def standing(
     segments: Iterable[Segment],
     copied: Progress | Anchor,

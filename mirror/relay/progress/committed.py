@@ -57,6 +57,9 @@ class Beginning(NamedTuple):
     target: int
 
 
+# Invariant: Progress is committed with the transaction that carries the data, under the leader epoch of the last copied
+#   batch, by which a truncated source is found.
+# Test: tests/relay/partition/test_machine.py::test_progress_has_the_leader_epoch_of_the_last_batch
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """The committed progress of one partition."""
@@ -107,6 +110,10 @@ class Progress:
         """The producer id and the attempt of the claim: a fenced attempt may have committed lazy progress since."""
         return self.claimed_by or (self.producer_id, self.attempt)
 
+    # Invariant: A claim names all producer ids that may have appended behind it: also those of attempts that died
+    #   before they committed a position.
+    # Test: tests/relay/partition/writers/
+    #   test_takeover.py::test_attempts_that_died_before_they_committed_a_position_are_all_searched_for
     @property
     def appender_ids(self) -> frozenset[int]:
         """The producer ids of the attempts that may have appended behind it.
@@ -173,6 +180,10 @@ def group_names(flow: str) -> list[str]:
     return [f"{group}.{shard}" for group in (groups, f"{groups}.progress") for shard in range(SHARDS)]
 
 
+# Invariant: Lazy progress counts only from the claim of its own generation on: what moves a position back begins a new
+#   generation.
+# Test: tests/relay/progress/test_committed.py::test_lazy_progress_counts_from_the_claim_on
+# Test: tests/relay/partition/test_gap_check.py::test_lazy_progress_of_a_log_that_the_copy_has_left_does_not_count
 def latest_of(claim: Progress, lazy: Progress | None) -> Progress:
     """Return the later of both. Lazy progress counts only for the way, and in the generation, of the claim.
 
@@ -224,6 +235,10 @@ def _sequence_fields(progress: Progress) -> dict[str, Any]:
     }
 
 
+# Invariant: Nothing that is stored on a broker is trusted, because any client may have written it: what cannot be read
+#   counts as absent, and progress of another source cluster fails the copy.
+# Test: tests/relay/partition/test_machine.py::test_progress_of_another_source_cluster_fails_the_copy
+# Test: tests/relay/progress/test_status_values.py::test_anything_that_is_stored_is_a_value_to_compute_with_or_nothing
 def from_offset(committed: OffsetAndMetadata) -> Progress:
     """Parse a committed offset. Never raises: one that another program committed has no cluster, topic and time."""
     metadata = stored.parse_object(committed.metadata)

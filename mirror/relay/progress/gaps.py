@@ -76,6 +76,11 @@ class Gap:
         )
 
 
+# Invariant: A gap is classified, and stops the partition unless the flow skips gaps: a topic that was created again is
+#   named, never resumed, also where topics have no ids.
+# Test: tests/relay/partition/test_gap_check.py::test_recreated_topic_is_named_never_resumed
+# Test: tests/relay/task/
+#   test_old_sources_on_fakes.py::test_without_ids_a_longer_topic_of_fewer_elections_stops_the_partition
 def find_gap(progress: Progress, topic_id: str, earliest: int, end: int, *, diverging: int | None = None) -> Gap | None:
     """Return the gap between ``progress`` and a log of topic ``topic_id`` that holds ``[earliest, end)``; None if none.
 

@@ -67,6 +67,9 @@ class TargetMark:
         """
         return log_end > self.end + 1
 
+    # Invariant: A transaction's marker that an election has removed alone loses no record: without it, its data count
+    #   as lost.
+    # Test: tests/relay/task/test_healing_on_fakes.py::test_marker_that_is_lost_alone_loses_no_record
     def may_lack_marker(self, cut: int) -> bool:
         """Whether its leader epoch, which ended at ``cut``, may have ended between a transaction's data and its marker.
 

@@ -52,6 +52,10 @@ class _Release:
     """When what is not committed is aborted."""
 
 
+# Invariant: A task opens nothing before it knows its assignments, and after it settled a release no late answer changes
+#   anything: it would fence or disturb what belongs to others by now.
+# Test: tests/relay/task/test_assignments.py::test_nothing_is_opened_before_it_is_known_what_was_taken_from_the_task
+# Test: tests/relay/task/test_assignments.py::test_a_late_answer_changes_nothing_for_the_next_copy_of_its_partition
 class AssignmentChanges:
     """The changes of one task's assignments, until each is carried out. Used on the task's thread.
 

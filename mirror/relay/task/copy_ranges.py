@@ -61,6 +61,8 @@ _PROGRESS_TOPIC_TIMEOUT_MS: Final = 10_000
 """How long a task waits for the progress topic at its end: the progress itself is committed."""
 
 
+# Invariant: The memory of a copy is bounded by its configuration, not by its backlog.
+# Test: tests/copying/test_bounds.py::test_memory_stays_within_its_bound_for_every_backlog
 def copy_ranges(
     ranges: Sequence[Range],
     *,

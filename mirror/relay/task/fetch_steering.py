@@ -28,6 +28,12 @@ _FIRST_RESPONSES_MS: Final = 1_000
 """How often responses are checked while a followed copy has had none: it may have nothing to fetch."""
 
 
+# Invariant: A copy receives only what was fetched from the position that it asked for last; what does not continue
+#   there is read again, never skipped.
+# Test: tests/relay/task/
+#   test_fetch_steering.py::test_rest_of_a_poll_is_released_once_the_copy_reads_from_where_it_begins
+# Test: tests/relay/partition/
+#   test_machine.py::test_followed_copy_reads_again_after_a_fetch_that_does_not_continue_the_last_one
 class FetchSteering:
     """Assigns, seeks, pauses and resumes the partitions of a task's consumer.
 

@@ -16,6 +16,10 @@ from mirror.timing import FOREVER_MS
 _log: Final = logging.getLogger(__name__)
 
 
+# Invariant: A followed copy does not end while its task lives: a fenced one waits until the control record names its
+#   run, and the earlier one of two attempts of a task ends.
+# Test: tests/relay/task/test_jobs_on_fakes.py::test_a_fenced_copy_waits_until_the_control_record_names_its_run
+# Test: tests/relay/task/test_jobs_on_fakes.py::test_an_earlier_attempt_that_still_lives_ends_once_a_later_one_is_known
 class TaskLifecycle:
     """The lifecycle of a task that lives until its ranges are done, or it is to stop.
 

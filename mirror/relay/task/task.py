@@ -37,6 +37,10 @@ _MOST_STEPPED: Final = 200
 others, must not wait for thousands that open at once."""
 
 
+# Invariant: The loop does not spin: its steps are proportional to events, also of a thousand followed partitions, which
+#   may be idle for hours.
+# Test: tests/relay/task/test_task.py::test_steps_of_a_thousand_partitions_are_proportional_to_their_events
+# Test: tests/relay/task/test_task.py::test_followed_partitions_are_copied_until_the_task_stops_and_may_be_idle
 class Task:
     """Steps the copies of one task.
 

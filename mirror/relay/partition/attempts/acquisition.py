@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from mirror.relay.progress.target_loss import TargetLoss
 
 
+# Invariant: Nothing is sent or committed before the partition is acquired, what the source reports meanwhile counts
+#   once the position is known, and an attempt with nothing to send acquires nothing.
+# Test: tests/relay/partition/test_sequences.py::test_nothing_is_sent_before_the_partition_is_acquired
+# Test: tests/groups/
+#   test_both_directions_on_fakes.py::test_the_fence_of_one_flow_is_no_reason_for_a_fence_of_the_other_one
+# Test: tests/relay/partition/
+#   test_acquisition.py::test_position_that_is_found_counts_whatever_the_source_reports_meanwhile
 class Acquisition:
     """The call of :meth:`TargetWriter.acquire` of one attempt, if the writer needs it."""
 

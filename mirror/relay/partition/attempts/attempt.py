@@ -245,6 +245,9 @@ class CopyAttempt:
         acked, log_end = self.outbox.regression
         return TargetShrank(f"the target acknowledged offset {acked}, where its log had reached to {log_end}")
 
+    # Invariant: Nothing behind an expired or refused batch is committed in its attempt.
+    # Test: tests/relay/partition/
+    #   test_target_failures.py::test_expired_batch_ends_the_attempt_and_no_later_batch_is_committed
     def _failure(self) -> DeliveryFailure | TargetShrank | None:
         """Return what the answers say that ends the attempt."""
         if (shrank := self._shrank()) is not None or (failed := self.outbox.first_failure()) is None:
@@ -288,6 +291,8 @@ class CopyAttempt:
             reader.position >= reader.end > self.outbox.sent_offset and reader.pipeline.empty and reader.error is None
         )
 
+    # Invariant: A change of the way ends the attempt, with everything before it acknowledged and committed.
+    # Test: tests/copying/test_sequences.py::test_change_between_the_ways_repeats_and_loses_nothing
     def _goes_other_way(self, output: OutputBatch, unix_ms: int, now: int) -> bool:
         try:
             way = self._writer.way if self._choice is None else self._choice.choose(output, unix_ms, now)

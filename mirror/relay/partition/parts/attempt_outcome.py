@@ -65,6 +65,10 @@ class FailureClassifier:
         """Reset the failure counters after a successful commit."""
         self.expiries = self.aborts = self.failed_attempts = 0
 
+    # Invariant: A copy is not fenced by its own delayed requests: as many fences are retried as it has requests without
+    #   a response.
+    # Test: tests/relay/partition/
+    #   test_target_failures.py::test_fence_that_may_be_a_delayed_request_of_the_copy_is_retried_once_per_request
     def on_fenced_others(self, in_doubt: int, *, answered: bool, request_timeout_ms: int) -> None:
         """The copy has fenced earlier attempts, or tried to: ``in_doubt`` is :attr:`TargetWriter.fences_in_doubt`.
 

@@ -56,6 +56,9 @@ class SourceGapCheck:
         self._damaged_offset = offset
         return self._fetches_of_damaged <= MAX_REFETCHES
 
+    # Invariant: A gap is decided from the exact position: what retention has deleted behind a lower bound may have been
+    #   appended.
+    # Test: tests/relay/partition/test_sequences.py::test_gap_begins_behind_what_was_appended
     def needs_exact(self, progress: Progress, state: SourceState) -> bool:
         """Whether the partition has to be acquired before anything is known about a gap behind ``progress``.
 

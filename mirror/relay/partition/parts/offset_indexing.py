@@ -49,6 +49,9 @@ class OffsetIndexing:
             self._end = None
         return rest
 
+    # Invariant: An attempt continues the segment of the one before only if no other producer has appended in between.
+    # Test: tests/relay/partition/
+    #   test_offset_indexing.py::test_segment_does_not_go_on_behind_what_another_process_has_sent_again
     def _goes_on(self, begun: Progress, progress: Progress) -> bool:
         """Whether ``progress`` is where the attempt that has ``begun`` there has ended, and only it has appended since.
 

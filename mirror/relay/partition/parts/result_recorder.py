@@ -106,6 +106,8 @@ class ResultRecorder:
         """Store the id of the topic that is read now, for the next progress. An empty id changes nothing."""
         self.topic_id = topic_id or self.topic_id
 
+    # Invariant: A claim is renewed by a fence before brokers forget it, even if the lazy progress is younger.
+    # Test: tests/copying/test_sequences.py::test_empty_range_renews_the_claim_before_brokers_forget_it
     def needs_renewal(self, progress: Progress, renew_ms: int) -> bool:
         """Whether to commit ``progress`` again: it is ``renew_ms`` old (0: never)."""
         committed_ms = min(progress.time_ms, progress.claimed_ms or progress.time_ms)

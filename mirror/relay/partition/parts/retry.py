@@ -81,6 +81,11 @@ class RetryController:
         ended_early = outcome is not None and outcome.outcome is Outcome.UNFINISHED and waited_ms is not None
         self._undelivered_since_ms = self._unix_ms() - (waited_ms or 0) if ended_early else None
 
+    # Invariant: A failing partition is retried with growing backoff, in a scheduled run only as long as a healthy one
+    #   is copied: failing ones do not keep each other alive.
+    # Test: tests/relay/partition/test_target_failures.py::test_backoff_ends_when_no_healthy_copy_is_left
+    # Test: tests/relay/partition/
+    #   test_source_failures.py::test_followed_partition_that_keeps_failing_waits_up_to_a_minute_until_it_commits
     def next_backoff_ms(self) -> int | None:
         """Return how long to wait before the next attempt; None if there is none."""
         retry = self._outcome is None and not self.winding_up

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 
+# Invariant: A target log that has lost records is found by its leader epochs before anything is written to it, also if
+#   it has grown again: the stored end is a lower bound of what it must have, with the batches in flight.
+# Test: tests/relay/partition/test_target_check.py::test_truncation_is_reported_even_if_the_log_has_grown_again
+# Test: tests/relay/partition/test_target_check.py::test_commit_stores_the_target_s_end_including_batches_in_flight
 class TargetLogCheck:
     """The mark of the target's log of one copy, over all its attempts, and its comparison with new leaders' logs."""
 
@@ -67,6 +71,11 @@ class TargetLogCheck:
         outbox = attempt.outbox
         return self.tracker.mark_at(outbox.log_end, writer.producer_id, outbox.last_batch)
 
+    # Invariant: Nothing is committed before a new leader of the target is known to have all that was acknowledged: the
+    #   marker would hide what is missing.
+    # Test: tests/relay/partition/
+    #   test_target_check.py::test_commit_waits_until_a_new_target_leader_is_known_to_have_all_records
+    # Test: tests/relay/task/test_healing_on_fakes.py::test_loss_while_a_commit_waits_for_a_batch_is_mended
     def update(self, attempt: CopyAttempt, writer: TargetWriter, now: int, *, ended: bool) -> TargetShrank | None:
         """Process finished lookups, and compare the log if its leader has changed; ``ended``: the range was read.
 

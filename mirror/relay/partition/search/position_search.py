@@ -42,6 +42,14 @@ _MAX_PATIENCE_MS: Final = 32_000
 """If a slice has waited in vain, although there is more to read, the next one waits twice as long, up to this time."""
 
 
+# Invariant: An attempt resumes behind what earlier ones have appended beyond the progress, which only the log says; a
+#   log that is cut meanwhile is searched again.
+# Test: tests/copying/test_sequences.py::test_appended_beyond_the_progress_is_found_in_the_log
+# Test: tests/relay/task/test_restored_progress_on_fakes.py::test_what_is_appended_until_the_fence_is_not_sent_again
+# Test: tests/relay/partition/
+#   test_sequences_races.py::test_batch_of_an_earlier_attempt_that_arrives_before_the_late_marker_is_found
+# Test: tests/relay/partition/search/
+#   test_position_search.py::test_log_that_is_cut_while_it_is_searched_is_resolved_again
 class LogPositionSearch:
     """The :class:`PositionSearch` of a task.
 
@@ -287,6 +295,16 @@ def _marked_end(query: PositionQuery) -> int:
     return mark.end if query.loss is not None else mark.exact_end
 
 
+# Invariant: A claim is a lower bound, whichever way the next attempt goes: what commits were lost of is found in the
+#   log, and a transaction counts only where it continues the source at the progress.
+# Test: tests/relay/task/test_lost_commits_on_fakes.py::test_nothing_is_doubled_whichever_way_the_next_attempt_goes
+# Test: tests/relay/task/
+#   test_lost_commits_on_fakes.py::test_transaction_that_may_have_stored_the_progress_counts_at_the_progress_only
+# Test: tests/relay/task/
+#   test_lost_commits_on_fakes.py::test_log_that_ends_with_the_progress_costs_no_fence_and_no_request
+# Test: tests/copying/test_lost_commits.py::test_records_whose_commits_were_lost_are_not_copied_again
+# Test: tests/relay/partition/search/
+#   test_position_search.py::test_transaction_that_has_stored_the_progress_may_be_deleted_and_the_next_one_counts
 def _committed_behind(query: PositionQuery, start: int) -> Committed:
     """Return which transactions behind ``start`` count; all do behind an anchor, and behind the marker of a fence."""
     mark = query.progress.target
@@ -351,6 +369,9 @@ def _found(query: PositionQuery, progress: Progress, appends: OwnAppends) -> Fou
     return FoundPosition(replace(progress, target=mark, searched=_searched(appends)), appends.totals)
 
 
+# Invariant: What was searched once need not be there any more, and behind an attempt that has ended nothing was
+#   appended: retention may delete all of it.
+# Test: tests/relay/partition/test_sequences_races.py::test_retention_may_delete_all_that_an_ended_attempt_copied
 def _searched(appends: OwnAppends) -> Searched | None:
     epoch = appends.leader_epoch
     return None if epoch is None or appends.end is None else Searched(appends.end, epoch)

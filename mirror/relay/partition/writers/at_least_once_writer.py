@@ -24,6 +24,9 @@ from mirror.timing import FOREVER_MS
 from mirror.wire.records import Batch
 
 
+# Invariant: At least once, progress is the prefix of which all is acknowledged: records may be repeated, none is lost.
+# Test: tests/relay/partition/
+#   test_machine.py::test_at_least_once_progress_is_the_contiguous_prefix_whatever_the_order_of_answers
 class AtLeastOnceWriter:
     """Writes with the idempotent producer that all partitions of a task share; commits progress afterwards."""
 

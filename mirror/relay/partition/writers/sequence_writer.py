@@ -55,6 +55,9 @@ _LEAST_VALID_MS: Final = 30_000
 less, one whose fence and search take long would end before it has sent anything, and so would the next one."""
 
 
+# Invariant: Nothing is sent under a fence that is more than an hour old: coordinators forget transactional ids, and the
+#   next fence would not shut this one out.
+# Test: tests/relay/partition/test_sequences.py::test_fence_that_may_be_forgotten_sends_nothing_more
 def fence_valid_ms(renew_ms: int) -> int:
     """Return for how many ms an attempt may send under its fence.
 
@@ -190,6 +193,9 @@ class SequenceWriter:
     def _closed_error(self) -> ClientClosed:
         return ClientClosed(f"{self._tp}: the attempt has ended before it had acquired the partition")
 
+    # Invariant: What was concluded from the progress holds for that progress only: if another attempt has changed it
+    #   before the fence, it is read again.
+    # Test: tests/relay/partition/test_sequences.py::test_progress_that_another_attempt_has_changed_is_read_again
     def acquire(self, progress: Progress, timeout_ms: int, loss: TargetLoss | None) -> Future[FoundPosition]:
         """Initialize the transactional id, read the progress again, fence, and find the exact position."""
         if (fencing := self._new_fencing()) is None:

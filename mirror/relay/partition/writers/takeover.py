@@ -129,6 +129,10 @@ class PartitionTransactions:
         claim = self._sign(claim)
         return then(self.commit(claim, timeout_ms), lambda _: self._check_identity(claim, timeout_ms, self.claim))
 
+    # Invariant: A claim whose marker was never written is aborted by an empty transaction; pending offsets of a
+    #   transaction with data are not touched, but explained.
+    # Test: tests/copying/test_pending_offsets.py::test_claim_without_a_marker_is_aborted
+    # Test: tests/copying/test_pending_offsets.py::test_offsets_of_transactions_that_stay_pending_are_explained
     def abort_pending(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Abort what an earlier transaction has left pending, in both partitions, in one that has the same to abort."""
         self.begin()

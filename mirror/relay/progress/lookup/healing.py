@@ -24,6 +24,9 @@ _FAILURE_KEPT_MS: Final = 3_000
 the backoff of failed attempts."""
 
 
+# Invariant: A target that lost acknowledged records is completed in order, behind the newest anchor that its leader
+#   still has.
+# Test: tests/relay/task/test_healing_on_fakes.py::test_what_was_lost_is_sent_again_behind_what_stands
 class TargetHealing:
     """Looks for standing anchors; may be called by several threads, which wait."""
 

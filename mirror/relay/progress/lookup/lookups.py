@@ -172,6 +172,8 @@ class ClusterLookups:
         """Return the targets' records in the progress topic, within ``timeout_ms``. Raises KafkaError."""
         return self._progress_topic.read(self._targets, timeout_ms)
 
+    # Invariant: Forgotten progress is restored from the progress record or reported: a copy never starts over silently.
+    # Test: tests/copying/test_forgotten.py::test_forgotten_copy_resumes_at_its_progress_record
     def resolve_start(
         self,
         tp: TopicPartition,
