@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 import typer
 
 from mirror.cli.console import print_error, print_notice, print_warning
-from mirror.cli.exit_status import ATTENTION, DONE, FAILED
 from mirror.errors import FlowError, MirrorError
+from mirror.exit_status import ATTENTION, DONE, FAILED
 from mirror.spark.clusters import Clusters
 from mirror.spark.preflight.flow_checks import Findings, check_flows
 

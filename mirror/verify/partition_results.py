@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mirror.exit_status import ATTENTION, DONE, FAILED
 from mirror.verify.values import LEFT_OUT, Bounds, Kind, Uncompared, Verdict
 from mirror.wire.integers import INT32_MAX, INT64_MAX
 
-EXIT_EQUAL: Final = 0
-EXIT_NOT_COMPARED: Final = 1
-EXIT_DIFFERENT: Final = 3
 OUTCOMES: Final = ("different", "unknown", "not compared", "equal")
 """What the result of a partition may be, the worst first. The values are JSON values."""
 _NO_VERDICT: Final = "nothing was compared"
@@ -162,8 +160,8 @@ def exit_status(results: Iterable[PartitionResult], *, strict: bool = False) -> 
     listed = list(results)
     outcomes = {result.outcome for result in listed}
     if "different" in outcomes or (strict and any(result.incomplete and not result.error for result in listed)):
-        return EXIT_DIFFERENT
-    return EXIT_EQUAL if outcomes <= {"equal"} else EXIT_NOT_COMPARED
+        return ATTENTION
+    return DONE if outcomes <= {"equal"} else FAILED
 
 
 def name_other_partitions(results: Iterable[PartitionResult]) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mirror.cli.exit_status import ATTENTION, DONE
 from mirror.errors import DeliveryCause
+from mirror.exit_status import ATTENTION, DONE
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.ports import free_ports
 from mirror.spark.ledger.copy_rate import MIN_BYTES

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from mirror.exit_status import ATTENTION, MIRRORMAKER_COPIES
 from mirror.spark.driver.job_options import JobOptions
 from mirror.spark.driver.verify_options import VerifyOptions
-from mirror.spark.ledger.results import EXIT_INCOMPLETE, EXIT_MIRRORMAKER
 from tests.schedules.tools import ROOT, SCHEDULES
 
 SLOT = SCHEDULES / "cron" / "slot.sh"
@@ -103,7 +103,7 @@ def test_systemd_accepts_each_unit(tmp_path: Path, unit: Path) -> None:
 
 def test_systemd_does_not_restart_a_stream_that_a_person_must_attend_to() -> None:
     unit = (SCHEDULES / "systemd" / "mirror-stream@.service").read_text(encoding="utf-8")
-    statuses = f"2 {EXIT_INCOMPLETE} {EXIT_MIRRORMAKER}"
+    statuses = f"2 {ATTENTION} {MIRRORMAKER_COPIES}"
     assert f"\nRestartPreventExitStatus={statuses}\n" in unit
     table = (ROOT / "jobs" / "OPERATE.md").read_text(encoding="utf-8")
     assert all(f"\n| {status} | " in table for status in statuses.split())

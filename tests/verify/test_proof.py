@@ -8,14 +8,8 @@ from typing import Any
 
 import pytest
 
-from mirror.verify.partition_results import (
-    EXIT_DIFFERENT,
-    EXIT_EQUAL,
-    EXIT_NOT_COMPARED,
-    PartitionResult,
-    exit_status,
-    name_other_partitions,
-)
+from mirror.exit_status import ATTENTION, DONE, FAILED
+from mirror.verify.partition_results import PartitionResult, exit_status, name_other_partitions
 from mirror.verify.proof import Link, Proof, ProofError, against_digest, parse_proof, proved_ranges, unproved_lines
 from mirror.verify.values import Bounds, Rules, Verdict
 from tests.relay.batches.logs_by_hand import Made
@@ -175,10 +169,10 @@ def test_exit_status_says_the_worst() -> None:
     records = source_records()
     equal, different = _result(_verdict(records, records)), _result(_verdict(records, records[1:]))
     unknown = _result(None, error="no leader")
-    assert exit_status([equal]) == EXIT_EQUAL == 0
-    assert exit_status([equal, unknown]) == EXIT_NOT_COMPARED == 1
-    assert exit_status([equal, unknown, different]) == EXIT_DIFFERENT == 3
-    assert exit_status([]) == EXIT_EQUAL
+    assert exit_status([equal]) == DONE == 0
+    assert exit_status([equal, unknown]) == FAILED == 1
+    assert exit_status([equal, unknown, different]) == ATTENTION == 3
+    assert exit_status([]) == DONE
 
 
 def test_record_in_another_partition_is_named() -> None:

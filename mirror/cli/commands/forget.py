@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from mirror.cli.console import print_notice, print_warning
-from mirror.cli.exit_status import DONE, FAILED
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.config.load import load
+from mirror.exit_status import DONE, FAILED
 from mirror.spark import forgetting
 from mirror.spark.clusters import check_answers
 from mirror.spark.driver.output.terminal import Terminal

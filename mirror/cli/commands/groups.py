@@ -15,7 +15,6 @@ from rich.console import Group
 from rich.text import Text
 
 from mirror.cli.console import print_notice, print_warning
-from mirror.cli.exit_status import ATTENTION, DONE
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout, one_flow
 from mirror.cli.views.groups_view import LogEnds, View, view_of
 from mirror.cli.views.watching import show_repeatedly
@@ -23,6 +22,7 @@ from mirror.cli.views.way_back_view import view_back
 from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
 from mirror.errors import FlowError, KafkaError, printable
+from mirror.exit_status import ATTENTION, DONE
 from mirror.groups.sync import GroupSync
 from mirror.groups.way_back import WayBack
 from mirror.runtime.clock import SystemClock

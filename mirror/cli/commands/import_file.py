@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from mirror.cli.exit_status import ATTENTION
 from mirror.cli.options import AsJson
 from mirror.cli.views import findings
 from mirror.cli.views.findings import SourceFile
 from mirror.errors import MigrationError
+from mirror.exit_status import ATTENTION
 from mirror.migration.configuration import Imported
 from mirror.migration.findings import Kind
 from mirror.migration.importing import import_source

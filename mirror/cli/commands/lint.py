@@ -7,10 +7,10 @@ import sys
 
 import typer
 
-from mirror.cli.exit_status import ATTENTION
 from mirror.cli.options import AsJson
 from mirror.cli.views import findings
 from mirror.cli.views.findings import SourceFile
+from mirror.exit_status import ATTENTION
 from mirror.migration import importing, sources
 
 

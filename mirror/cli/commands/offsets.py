@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.cli.console import print_notice, print_warning
-from mirror.cli.exit_status import ATTENTION, DONE
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout, one_flow
 from mirror.cli.views.place_texts import MEANINGS
 from mirror.client import Admin, TopicPartition
 from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
 from mirror.errors import FlowError
+from mirror.exit_status import ATTENTION, DONE
 from mirror.relay.offsets.index import Place, Translation
 from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.spark.clusters import check_answers

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from mirror.cli.exit_status import FAILED
 from mirror.cli.options import AsJson
+from mirror.exit_status import FAILED
 from mirror.sandbox import pair
 from mirror.sandbox.fetch import fetch as fetch_jars
 from mirror.sandbox.fetch import kafka_home

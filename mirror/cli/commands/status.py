@@ -13,12 +13,12 @@ from rich.console import Group
 from rich.text import Text
 
 from mirror.cli.console import print_error, print_notice
-from mirror.cli.exit_status import DONE, FAILED
 from mirror.cli.options import AsJson, Config, Flow, SecretsDir, Timeout
 from mirror.cli.views import status_view
 from mirror.cli.views.watching import show_repeatedly
 from mirror.config.load import load
 from mirror.errors import FlowError, MirrorError
+from mirror.exit_status import DONE, FAILED
 from mirror.spark.clusters import Clusters
 from mirror.spark.driver.job_options import ALL, MAX_PARTITIONS_SHOWN
 from mirror.spark.driver.output.terminal import Terminal

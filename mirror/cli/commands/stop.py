@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mirror.cli.console import print_notice
-from mirror.cli.exit_status import ATTENTION, DONE, FAILED
 from mirror.cli.options import AsJson, Config, Flow, SecretsDir, Timeout
 from mirror.client import Admin
 from mirror.config.load import load
 from mirror.errors import MirrorError, printable
+from mirror.exit_status import ATTENTION, DONE, FAILED
 from mirror.spark.clusters import contact
 from mirror.spark.run_control import RunControlClient
 

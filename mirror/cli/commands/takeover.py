@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirror.cli.console import print_notice, print_warning
-from mirror.cli.exit_status import ATTENTION, DONE
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout
 from mirror.client import TopicPartition
 from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
 from mirror.errors import FlowError, printable
+from mirror.exit_status import ATTENTION, DONE
 from mirror.spark.clusters import Clusters, check_answers
 from mirror.spark.driver import job_options
 from mirror.spark.planning.range_planner import select_topics

@@ -16,6 +16,7 @@ import pyspark
 
 from mirror.config.exposed import readable_secrets, unencrypted_credentials
 from mirror.config.load import load
+from mirror.exit_status import FAILED
 from mirror.spark.clusters import Clusters
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN, JobOptions
@@ -27,7 +28,7 @@ from mirror.spark.driver.report.report_lock import locked
 from mirror.spark.driver.session import start_context
 from mirror.spark.driver.spark_start import SparkStart, terminate_jvm
 from mirror.spark.driver.telemetry_bridge import run_telemetry
-from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary, exit_status, summary_text
+from mirror.spark.ledger.results import FlowReport, Summary, exit_status, summary_text
 from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
 from mirror.spark.supervision.flow_control import FlowControl
@@ -76,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
         return 128 + interrupted.signum
     except Exception as error:  # noqa: BLE001  (no traceback reaches a user who did not request it)
         consoles.report(error, debug=options.debug)
-        return EXIT_COULD_NOT_RUN
+        return FAILED
 
 
 def interrupted_line(signum: int) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.config.load import load
 from mirror.errors import MirrorError
+from mirror.exit_status import FAILED
 from mirror.runtime.memory.malloc_tuning import collect_rarely
 from mirror.spark.clusters import is_away
 from mirror.spark.driver.batch_job import (
@@ -33,7 +34,7 @@ from mirror.spark.driver.session import start_stream_context
 from mirror.spark.driver.spark_start import SparkStart
 from mirror.spark.driver.stream_site import Signals, StreamSite, check_flow
 from mirror.spark.driver.telemetry_bridge import run_telemetry
-from mirror.spark.ledger.results import EXIT_COULD_NOT_RUN, FlowReport, Summary
+from mirror.spark.ledger.results import FlowReport, Summary
 from mirror.spark.preflight.flow_checks import FlowsRefused
 from mirror.spark.supervision.config_file import ConfigFile
 from mirror.spark.supervision.supervisor import Supervisor
@@ -78,7 +79,7 @@ def main(argv: Sequence[str]) -> int:
             return _run(config, file, options, consoles, signals, summary, report)
     except Exception as error:  # noqa: BLE001  (no traceback reaches a user who did not request it)
         consoles.report(error, debug=options.debug)
-        return EXIT_COULD_NOT_RUN
+        return FAILED
 
 
 def _run(

@@ -18,6 +18,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships
 
 from mirror.config.load import load
 from mirror.errors import FlowError, KafkaError
+from mirror.exit_status import DONE, FAILED
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import STATUS_MS, write_status
 from mirror.spark.driver.batch_job import Interrupted, catch_signals, warn_of_exposed_credentials, warn_of_versions
@@ -33,7 +34,7 @@ from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.status_table import read_status
 from mirror.spark.verification.report import FlowVerification
 from mirror.telemetry.evidence import LastVerification
-from mirror.verify.partition_results import EXIT_EQUAL, EXIT_NOT_COMPARED, exit_status
+from mirror.verify.partition_results import exit_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
         return 128 + interrupted.signum
     except Exception as error:  # noqa: BLE001  (no traceback reaches a user who did not request it)
         consoles.report(error, debug=options.debug)
-        return EXIT_NOT_COMPARED
+        return FAILED
 
 
 def _run(options: VerifyOptions, consoles: Consoles) -> int:
@@ -124,6 +125,6 @@ def _leave(report: FlowVerification, target_options: Mapping[str, object], conso
 
 def _content(reports: Sequence[FlowVerification], *, strict: bool) -> dict[str, Any]:
     status = exit_status((result for report in reports for result in report.results), strict=strict)
-    if status == EXIT_EQUAL and any(report.error for report in reports):
-        status = EXIT_NOT_COMPARED
+    if status == DONE and any(report.error for report in reports):
+        status = FAILED
     return {"exit_status": status, "flows": [report.to_record() for report in reports]}

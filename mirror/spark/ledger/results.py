@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mirror.alignment.sync_state import SyncState
 from mirror.client import TopicPartition
 from mirror.errors import MirrorMakerResumed
+from mirror.exit_status import ATTENTION, DONE, FAILED, MIRRORMAKER_COPIES
 from mirror.relay.batches.reencode_decision import SkipReason
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.progress.stored_record import plain
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
     from mirror.relay.progress.open_transactions import OpenTransactions
     from mirror.spark.ledger.attempts import Attempt
     from mirror.spark.ledger.plan import Plan
-
-EXIT_COMPLETE: Final = 0
-EXIT_COULD_NOT_RUN: Final = 1
-EXIT_INCOMPLETE: Final = 3
-EXIT_MIRRORMAKER: Final = 4
-"""MirrorMaker 2 copies again what a flow has taken over: a person must stop one of both."""
 
 STANDS_STILL_MS: Final = 30_000
 """A partition that does not move for less than this may be about to go on."""
@@ -200,16 +195,16 @@ def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -
     """
     if failed := [report for report in reports if report.error is not None]:
         resumed = all(report.mirrormaker_resumed for report in failed)
-        return EXIT_MIRRORMAKER if resumed else EXIT_COULD_NOT_RUN
+        return MIRRORMAKER_COPIES if resumed else FAILED
     if any(report.behind is not None for report in reports):
-        return EXIT_INCOMPLETE
+        return ATTENTION
     complete = all(
         not any(_needs_attention(result, report.asked) for result in report.partitions)
         if report.flow in in_order
         else report.outcome is Outcome.COMPLETE
         for report in reports
     )
-    return EXIT_COMPLETE if complete else EXIT_INCOMPLETE
+    return DONE if complete else ATTENTION
 
 
 def _needs_attention(result: RangeResult, asked: datetime | None) -> bool:

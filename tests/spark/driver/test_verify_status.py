@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from mirror.exit_status import ATTENTION, FAILED
 from mirror.spark.driver.verify_job import main
-from mirror.verify.partition_results import EXIT_DIFFERENT, EXIT_NOT_COMPARED
 from tests.relay.fake_pair import FakePair
 from tests.spark.verification.test_verify_on_fakes import Audit
 
 
-@pytest.mark.parametrize(("strict", "status"), [((), EXIT_NOT_COMPARED), (("--strict",), EXIT_DIFFERENT)])
+@pytest.mark.parametrize(("strict", "status"), [((), FAILED), (("--strict",), ATTENTION)])
 def test_target_that_lacks_records_fails_the_strict_gate(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, strict: tuple[str, ...], status: int
 ) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from mirror.config.load import load
+from mirror.exit_status import DONE
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
 from mirror.spark.clusters import open_sides
 from mirror.spark.verification.planning import VerifyRequest, make_plan
 from mirror.spark.verification.task import VerifyTask, verify_task
-from mirror.verify.partition_results import EXIT_EQUAL, PartitionResult, exit_status
+from mirror.verify.partition_results import PartitionResult, exit_status
 from mirror.verify.values import Absent, Kind, Named
 from tests.fakes.record_batches import build
 from tests.relay.both_directions import FLOWS, TP, A, B, CopiesBothWays
@@ -78,7 +79,7 @@ def test_local_records_are_compared_in_both_directions_and_those_of_flows_left_o
         assert (result.outcome, result.error, result.verdict.records) == ("equal", "", 6)
         assert result.verdict.named[Named.FOREIGN] == foreign
         assert result.verdict.named[Named.NOT_LOCAL] > 0
-        assert (result.incomplete, exit_status([result], strict=True)) == ([], EXIT_EQUAL)
+        assert (result.incomplete, exit_status([result], strict=True)) == ([], DONE)
 
 
 def test_lost_and_doubled_copies_are_found_among_the_records_of_others(copies: CopiesBothWays, tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_record_that_came_back_is_not_complete(copies: CopiesBothWays, tmp_path:
     assert result.verdict is not None
     assert (result.outcome, result.verdict.absent) == ("equal", Absent(place, place + 1, 1))
     assert result.incomplete == [str(Absent(place, place + 1, 1))]
-    assert (exit_status([result]), exit_status([result], strict=True)) == (EXIT_EQUAL, 3)
+    assert (exit_status([result]), exit_status([result], strict=True)) == (DONE, 3)
     back = _verify(tmp_path, B)
     assert back.verdict is not None
     assert [(one.kind, one.target_offset) for one in back.verdict.differences] == [(Kind.FOREIGN, place)]

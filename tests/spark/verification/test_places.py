@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mirror.exit_status import DONE, FAILED
 from mirror.relay.batches.topic_config import TopicConfig
 from mirror.relay.progress.committed import Beginning, Progress
 from mirror.relay.progress.target_log import TargetMark
@@ -22,7 +23,7 @@ from mirror.spark.verification.places import (
     decide_proved,
     decide_target_only,
 )
-from mirror.verify.partition_results import EXIT_EQUAL, EXIT_NOT_COMPARED, PartitionResult, VerifyRange, exit_status
+from mirror.verify.partition_results import PartitionResult, VerifyRange, exit_status
 from mirror.verify.proof import ProvedRange, proved_ranges
 from mirror.verify.values import Absent, Bounds, Difference, Kind, Named, Uncompared, Verdict
 
@@ -169,7 +170,7 @@ def test_nothing_copied_yet_is_not_compared_unless_the_source_is_empty(target: d
     assert (nothing.outcome, nothing.error) == ("not compared", "")
     assert nothing.verdict is not None
     assert nothing.verdict.uncompared == [Uncompared("source", 20, 130, "nothing is copied yet")]
-    assert exit_status([nothing]) == EXIT_NOT_COMPARED
+    assert exit_status([nothing]) == FAILED
     assert not proved_ranges([nothing])
     assert _result(replace(place, source=replace(_SOURCE, earliest=130))).outcome == "equal"
 
@@ -265,7 +266,7 @@ def test_records_of_the_source_outside_the_comparison_are_listed(place: Place, o
     verdict = Verdict(source_start=0, target_start=0, source_end=100, target_end=140)
     result = decision if isinstance(decision, PartitionResult) else PartitionResult.of(decision, verdict)
     assert (result.outcome, result.incomplete) == ("equal", [str(one) for one in outside])
-    assert (exit_status([result]), exit_status([result], strict=True)) == (EXIT_EQUAL, 3 if outside else EXIT_EQUAL)
+    assert (exit_status([result]), exit_status([result], strict=True)) == (DONE, 3 if outside else DONE)
 
 
 def test_check_of_a_proof_lists_what_came_behind_it() -> None:
@@ -304,7 +305,7 @@ def test_partition_is_complete_only_if_the_target_has_each_record_of_the_source(
     assert result.incomplete == reasons
     record = result.to_record()
     assert (record["complete"], record["incomplete"]) == (not reasons, reasons)
-    assert exit_status([result], strict=True) == (EXIT_NOT_COMPARED if error else 3 if reasons else EXIT_EQUAL)
+    assert exit_status([result], strict=True) == (FAILED if error else 3 if reasons else DONE)
 
 
 def test_whatever_a_partition_has_that_only_the_target_has_is_compared() -> None:

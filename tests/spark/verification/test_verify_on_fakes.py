@@ -12,13 +12,14 @@ import pytest
 
 from mirror.config.load import load
 from mirror.config.positions import Position
+from mirror.exit_status import FAILED
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.way import Way
 from mirror.runtime.memory.buffer_recycling import recycled
 from mirror.spark.clusters import open_sides
 from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
 from mirror.spark.verification.task import VerifyTask, prepare_process, verify_task
-from mirror.verify.partition_results import EXIT_NOT_COMPARED, PartitionResult, exit_status
+from mirror.verify.partition_results import PartitionResult, exit_status
 from mirror.verify.proof import Link, Proof, ProofError, proved_ranges
 from mirror.verify.values import Kind, Named, Uncompared
 from mirror.wire.api import Api
@@ -124,7 +125,7 @@ def test_flow_that_never_ran_is_not_compared(audit_of: Callable[..., Audit]) -> 
     del audit.pair.target.topics["paris.t"]
     results = audit.verify()
     assert [one.outcome for one in results] == ["not compared"]
-    assert exit_status(results) == EXIT_NOT_COMPARED
+    assert exit_status(results) == FAILED
     assert not proved_ranges(results)
     # For a topic that is not there the admin repeats this request until its deadline, of 60 s.
     assert not audit.pair.target.calls(Api.DESCRIBE_CONFIGS)
@@ -156,7 +157,7 @@ def test_target_whose_records_were_all_deleted_is_not_compared(audit_of: Callabl
     assert result.verdict is not None
     behind = "the target's log begins behind them"
     assert result.verdict.uncompared == [Uncompared("source", 0, 500, behind)]
-    assert exit_status(results) == EXIT_NOT_COMPARED
+    assert exit_status(results) == FAILED
     assert not proved_ranges(results)
     audit.pair.write(*_values(500, 502))
     audit.pair.copy()
@@ -239,7 +240,7 @@ def test_partition_that_the_target_does_not_have_is_not_complete(audit_of: Calla
     assert [one.outcome for one in results] == ["equal", "not compared", "equal"]
     assert missing.incomplete == ["source 0 to 1 not compared: nothing is copied yet"]
     assert (copied.incomplete, empty.incomplete) == ([], [])
-    assert (exit_status(results), exit_status(results, strict=True)) == (EXIT_NOT_COMPARED, 3)
+    assert (exit_status(results), exit_status(results, strict=True)) == (FAILED, 3)
 
 
 def test_copy_is_complete_once_it_has_every_record_of_the_source(audit_of: Callable[..., Audit]) -> None:

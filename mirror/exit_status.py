@@ -1,0 +1,13 @@
+"""The exit statuses of commands and jobs. Besides: 2 is wrong usage, 130 and 143 an interruption."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DONE: Final = 0
+FAILED: Final = 1
+"""It could not run, or not for each flow."""
+ATTENTION: Final = 3
+"""It has done its work, and found something that needs attention: the help of the command says what."""
+MIRRORMAKER_COPIES: Final = 4
+"""MirrorMaker 2 copies again what a flow has taken over: a person must stop one of both."""
