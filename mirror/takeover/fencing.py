@@ -12,7 +12,7 @@ from typing import Final
 
 from mirror.client import Admin, Producer, TopicPartition
 from mirror.errors import BrokerError, KafkaError
-from mirror.relay.partition.writers.takeover import transactional_id as flow_id
+from mirror.relay.partition.writers.fence import transactional_id as flow_id
 from mirror.takeover.places import transactional_id
 from mirror.wire.error_codes import TRANSACTIONAL_ID_NOT_FOUND
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from mirror.relay.offsets.runs import Run, span_of
+from mirror.relay.offsets.extents import Extent, span_of
 from mirror.relay.offsets.segments import Segment, segment_of
 from mirror.relay.progress.anchors import Anchor
 from mirror.takeover.matching import Pair
@@ -47,21 +47,21 @@ def _is_kept(distance: int) -> bool:
     return distance < MOST_NEAR or distance % step == 0
 
 
-def segments(pairs: Iterable[Pair], runs: Sequence[Run], start: Pair | None, end: Anchor) -> list[Segment]:
+def segments(pairs: Iterable[Pair], extents: Sequence[Extent], start: Pair | None, end: Anchor) -> list[Segment]:
     """Return the segments of a partition that was taken over at ``end``, in order.
 
     ``pairs`` are all syncs, in the order of their log; those in front of ``start`` count, which is the place from which
-    on ``runs`` were found. Without one no pair is known to be right.
+    on ``extents`` were found. Without one no pair is known to be right.
     """
     found: list[Segment] = []
     if start is not None:
         in_front = (one for one in pairs if one.source < start.source and one.target < start.target)
         for pair in thinned(counting(in_front)):
-            spans = span_of(pair.source, pair.source + 1, pair.target, [Run(*pair, 1)])
+            spans = span_of(pair.source, pair.source + 1, pair.target, [Extent(*pair, 1)])
             found += [segment_of(span, end) for span in spans]
-    known = [run for run in runs if run.source + run.length <= end.offset]
+    known = [extent for extent in extents if extent.source + extent.length <= end.offset]
     if start is not None:
-        known.insert(0, Run(*start, 1))
+        known.insert(0, Extent(*start, 1))
     if known:
         first = known[0]
         found += [segment_of(span, end) for span in span_of(first.source, end.offset, first.target, known)]

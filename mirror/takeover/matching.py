@@ -24,7 +24,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from mirror.relay.batches.appended import digest_of
-from mirror.relay.offsets.runs import Run
+from mirror.relay.offsets.extents import Extent
 from mirror.wire.decode import Record
 
 MAX_RECORDS: Final = 1_000_000
@@ -63,7 +63,7 @@ class Match(NamedTuple):
     """The source offset to copy next. It is behind the stored offset at least."""
     target_end: int
     """The target offset behind the last copy of a record in front of ``next_offset``; 0 if there is none."""
-    runs: tuple[Run, ...]
+    extents: tuple[Extent, ...]
     """Copies in the order of both logs: whatever follows a record in the source also follows its copy in the target.
 
     Where a record has more than one such copy, the last of them counts.
@@ -298,7 +298,7 @@ def _found(log: _SourceLog, tail: _Tail, end: int, stored: int, evidence: Eviden
     return Match(
         next_offset=_next_offset(log, end, stored),
         target_end=0 if last is None else tail.offsets[last] + 1,
-        runs=tuple(_runs(log, tail, end)),
+        extents=tuple(_extents(log, tail, end)),
         copies=copies,
         repeated=repeated,
         unmatched=len(tail.offsets) - copies - may_double,
@@ -313,7 +313,7 @@ def _next_offset(log: _SourceLog, end: int, stored: int) -> int:
     return stored + 1 if stored >= 0 or not log.offsets else log.offsets[0]
 
 
-def _runs(log: _SourceLog, tail: _Tail, end: int) -> Iterator[Run]:
+def _extents(log: _SourceLog, tail: _Tail, end: int) -> Iterator[Extent]:
     """Yield the copies that count. Backwards, each is the last copy in front of the copy of the next record."""
     bound = len(tail.offsets)
     pairs: list[Pair] = []
@@ -322,13 +322,13 @@ def _runs(log: _SourceLog, tail: _Tail, end: int) -> Iterator[Run]:
         if at := bisect_left(places, bound):
             bound = places[at - 1]
             pairs.append(Pair(log.offsets[index], tail.offsets[bound]))
-    run: Run | None = None
+    extent: Extent | None = None
     for pair in reversed(pairs):
-        if run and pair == (run.source + run.length, run.target + run.length):
-            run = run._replace(length=run.length + 1)
+        if extent and pair == (extent.source + extent.length, extent.target + extent.length):
+            extent = extent._replace(length=extent.length + 1)
         else:
-            if run:
-                yield run
-            run = Run(*pair, 1)
-    if run:
-        yield run
+            if extent:
+                yield extent
+            extent = Extent(*pair, 1)
+    if extent:
+        yield extent

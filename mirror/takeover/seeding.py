@@ -16,7 +16,7 @@ from mirror.relay.offsets.offset_topic import OffsetTopic
 from mirror.relay.offsets.segments import Segment
 from mirror.relay.offsets.segments import key_of as segment_key
 from mirror.relay.partition.parts.anchoring import anchor_at
-from mirror.relay.partition.writers.takeover import transactional_id
+from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.anchors import Anchor, AnchorCount
 from mirror.relay.progress.anchors import key_of as anchor_key
 from mirror.relay.progress.committed import Beginning, Progress, group_of, to_offset
@@ -60,8 +60,8 @@ def seed_of(
     )
     assert progress.target is not None  # noqa: S101 - just made
     anchor = anchor_at(progress, progress.target, now_ms, exactly_once=exactly_once)
-    runs = () if decision.match is None else decision.match.runs
-    found = segments(pairs, runs, decision.anchor, anchor)
+    extents = () if decision.match is None else decision.match.extents
+    found = segments(pairs, extents, decision.anchor, anchor)
     first = found[0] if found else None
     beginning = Beginning(offset, target.end) if first is None else Beginning(first.start, first.target_start)
     return Seed(replace(progress, beginning=beginning), anchor, found)

@@ -24,8 +24,8 @@ import pytest
 from mirror.client import Admin, NewTopic, Producer, TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range
+from mirror.relay.offsets.extents import AppendedExtents
 from mirror.relay.offsets.offset_topic import OffsetKeeper
-from mirror.relay.offsets.runs import AppendedRuns
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
@@ -64,7 +64,7 @@ def without_index() -> Iterator[None]:
     """Gather and write nothing."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("append", "skip_to"):
-            patch.setattr(AppendedRuns, name, lambda *_: None)
+            patch.setattr(AppendedExtents, name, lambda *_: None)
         patch.setattr(OffsetKeeper, "write", lambda *_: True)
         yield
 

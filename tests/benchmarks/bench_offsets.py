@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mirror.cluster.types import TopicPartition
-from mirror.relay.offsets.runs import AppendedRuns
+from mirror.relay.offsets.extents import AppendedExtents
 from mirror.relay.offsets.segments import Segment, encode, encode_key, key_of, segment_of
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.target_log import TargetMark
@@ -84,7 +84,7 @@ def compacted(records: int, gone: int, of: int) -> Iterator[Append]:
 
 def measure(name: str, appends: list[Append]) -> None:
     """Print a line of the table."""
-    gathered = AppendedRuns()
+    gathered = AppendedExtents()
     gathered.restart(appends[0].source, None)
     segments: dict[int, Segment] = {}
     took = 0.0
@@ -99,7 +99,7 @@ def measure(name: str, appends: list[Append]) -> None:
         took += time.process_time() - began
     gathered.commit()
     segments.update((span.start, segment_of(span, _END)) for span in gathered.take())
-    runs = sum(1 for one in segments.values() for _ in one.runs)
+    runs = sum(1 for one in segments.values() for _ in one.extents)
     size = sum(len(encode(one)) + len(encode_key(key_of(_PARTITION, one))) for one in segments.values())
     records = sum(one.count for one in appends)
     sys.stdout.write(

@@ -17,7 +17,7 @@ from mirror.client import Admin, OffsetAndMetadata, TopicPartition
 from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupPosition
 from mirror.groups.sync import GroupSync
-from mirror.relay.offsets.runs import AppendedRuns
+from mirror.relay.offsets.extents import AppendedExtents
 from tests.copying.group_site import commit, committed_at, consumer_of, group_sync
 from tests.copying.pair import TwoClusters
 from tests.copying.writers import Made, batch_of, write_batches
@@ -154,7 +154,7 @@ def test_positions_in_a_partition_without_index_are_exact(
     write_batches(pair.target.address, topic, [batch_of(_records(1_000, 33))])
     _written(pair, topic, 0, 100)
     with monkeypatch.context() as patch:
-        patch.setattr(AppendedRuns, "take", lambda _: [])
+        patch.setattr(AppendedExtents, "take", lambda _: [])
         pair.complete(topic, start_over=True)
     with group_sync(pair, topic) as sync:
         for offset in (40, 99):

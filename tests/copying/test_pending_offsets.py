@@ -16,7 +16,7 @@ from mirror.cluster.types import ConfigChange, ConfigOperation, ConfigResource
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.way import Way
 from mirror.relay.partition.writers import sequence_writer
-from mirror.relay.partition.writers.takeover import transactional_id
+from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.committed import group_of, to_offset
 from mirror.wire.api import Api
 from mirror.wire.messages.transactions import TxnOffsetCommitPartition, TxnOffsetCommitRequest, TxnOffsetCommitTopic

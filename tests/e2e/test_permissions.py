@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from mirror.client import TopicPartition
-from mirror.relay.partition.writers.takeover import transactional_id
+from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.committed import SHARDS
 from tests.e2e.broker_side import WITHIN_S, Side, failed_into
 from tests.e2e.site import WARNING, Run, Site, flow

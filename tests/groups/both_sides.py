@@ -11,10 +11,10 @@ from mirror.groups.translation.back_logs import BackPartitionLogs
 from mirror.groups.translation.both_ways import BothWaysPartition
 from mirror.groups.translation.logs import PartitionLogs
 from mirror.groups.translation.lowest import EndsSeen, kept_ends
+from mirror.relay.offsets.extents import Extent
 from mirror.relay.offsets.index import Hole, OffsetIndex
 from mirror.relay.offsets.log_answers import LogStarts
 from mirror.relay.offsets.partition_offsets import PartitionOffsets
-from mirror.relay.offsets.runs import Run
 from mirror.relay.progress.committed import Beginning
 from tests.relay.offsets.test_segments import segment
 
@@ -29,7 +29,7 @@ class Copied(NamedTuple):
     """What a flow knows at a commit."""
 
     progress: int
-    runs: tuple[Run, ...]
+    extents: tuple[Extent, ...]
     target_end: int
     """Behind its last append."""
 
@@ -44,15 +44,17 @@ class Flow:
     source: int
     beginning: Beginning
     position: int = 0
-    runs: list[Run] = field(default_factory=list)
+    extents: list[Extent] = field(default_factory=list)
     target_end: int = 0
     known: Copied = _NOTHING
     indexed: Copied = _NOTHING
     """What of it is in the index."""
 
-    def offsets(self, fill: Callable[[Hole], list[Run]], count: Callable[[int, int | None], int]) -> PartitionOffsets:
+    def offsets(
+        self, fill: Callable[[Hole], list[Extent]], count: Callable[[int, int | None], int]
+    ) -> PartitionOffsets:
         indexed, known = self.indexed, self.known
-        segments = [segment(0, indexed.progress, *indexed.runs)] if indexed.runs else []
+        segments = [segment(0, indexed.progress, *indexed.extents)] if indexed.extents else []
         index = OffsetIndex(
             segments, known.progress, exactly_once=True, beginning=self.beginning, target_end=known.target_end
         )
@@ -94,11 +96,11 @@ class BothSides:
         for offset in range(flow.position, min(flow.position + offsets, len(self.logs[side]))):
             record = self.logs[side][offset]
             if record is not None and record[0] == side:
-                last = flow.runs[-1] if flow.runs else Run(-1, -1, 0)
+                last = flow.extents[-1] if flow.extents else Extent(-1, -1, 0)
                 if (last.source + last.length, last.target + last.length) == (offset, len(target)):
-                    flow.runs[-1] = last._replace(length=last.length + 1)
+                    flow.extents[-1] = last._replace(length=last.length + 1)
                 else:
-                    flow.runs.append(Run(offset, len(target), 1))
+                    flow.extents.append(Extent(offset, len(target), 1))
                 target.append(record)
                 flow.target_end = len(target)
             flow.position = offset + 1
@@ -106,7 +108,7 @@ class BothSides:
     def commit(self, side: int, *, index: bool) -> None:
         """The flow that copies from ``side`` commits its progress, and may write its index."""
         flow = self.flows[side]
-        flow.known = Copied(flow.position, tuple(flow.runs), flow.target_end)
+        flow.known = Copied(flow.position, tuple(flow.extents), flow.target_end)
         if index:
             flow.indexed = flow.known
 
@@ -142,13 +144,13 @@ class BothSides:
         return sum(record is not None for record in self.logs[side][start:end])
 
     @staticmethod
-    def _runs_in(flow: Flow, hole: Hole) -> list[Run]:
+    def _runs_in(flow: Flow, hole: Hole) -> list[Extent]:
         """As found in both logs."""
         found = []
-        for run in flow.known.runs:
-            start, end = max(run.source, hole.start), min(run.source + run.length, hole.end)
+        for extent in flow.known.extents:
+            start, end = max(extent.source, hole.start), min(extent.source + extent.length, hole.end)
             if start < end:
-                found.append(Run(start, run.target + start - run.source, end - start))
+                found.append(Extent(start, extent.target + start - extent.source, end - start))
         return found
 
     def read(self, side: int, offset: int) -> set[Record]:

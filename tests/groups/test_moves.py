@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from mirror.groups.translation.logs import PartitionLogs
 from mirror.relay.offsets.copy_count import CopyCount, Move
+from mirror.relay.offsets.extents import Extent
 from mirror.relay.offsets.index import OffsetIndex
 from mirror.relay.offsets.log_answers import LogStarts
 from mirror.relay.offsets.partition_offsets import PartitionOffsets
-from mirror.relay.offsets.runs import Run
 from tests.groups.both_sides import A, B, BothSides, Record
 from tests.relay.offsets.test_segments import segment
 
@@ -69,7 +69,7 @@ def test_what_is_said_is_what_the_logs_have(
     logs = sides.copied(A)
     offset = data.draw(st.integers(0, len(sides.logs[A])))
     target_offset = data.draw(st.integers(0, len(sides.logs[B])))
-    if sides.flows[A].indexed.runs:
+    if sides.flows[A].indexed.extents:
         found = logs.moved(offset, target_offset)
         assert found is not None
         _check(found, _truth(sides, A, offset, target_offset, {A}))
@@ -87,7 +87,7 @@ def test_what_is_said_of_a_copy_that_has_stopped_is_exact(
     target_offset = data.draw(st.integers(before[1], len(sides.logs[B])))
     found = logs.moved(offset, target_offset)
     assert found is not None
-    if sides.flows[A].known.runs:
+    if sides.flows[A].known.extents:
         assert found.read_again.is_exact
         assert found.skipped.is_exact
     _check(found, _truth(sides, A, offset, target_offset, {A}))
@@ -129,7 +129,9 @@ def test_what_is_said_where_both_sides_feed_a_topic_is_no_less_than_the_logs_hav
 
 def test_a_record_with_a_later_copy_is_not_skipped() -> None:
     """At least once, an attempt has appended records 1 and 2 again."""
-    index = OffsetIndex([segment(0, 3, Run(0, 0, 3)), segment(1, 4, Run(1, 3, 3))], 4, exactly_once=False, target_end=6)
+    index = OffsetIndex(
+        [segment(0, 3, Extent(0, 0, 3)), segment(1, 4, Extent(1, 3, 3))], 4, exactly_once=False, target_end=6
+    )
     logs = PartitionLogs(PartitionOffsets(index, lambda _: [], LogStarts(0, 0)))
     # The log has 0 1 2 1 2 3: a group that has read up to 2 continues at the later copy of it.
     assert logs.moved(2, 4) == Move(CopyCount(0), CopyCount(0))

@@ -97,13 +97,13 @@ def test_a_log_that_cannot_be_read_costs_one_timeout_for_all_groups_of_its_parti
     site.pair.target.topics[offset_topic_of(FLOW)] = topic
     _groups(site)
     reads: Counter[TopicPartition] = Counter()
-    runs_in = OffsetTranslator._runs_in
+    runs_in = OffsetTranslator._extents_in
 
     def counted(self: OffsetTranslator, hole: Any, logs: Any, ids: Any) -> Any:
         reads[logs.source] += 1
         return runs_in(self, hole, logs, ids)
 
-    monkeypatch.setattr(OffsetTranslator, "_runs_in", counted)
+    monkeypatch.setattr(OffsetTranslator, "_extents_in", counted)
     site.pair.source.control.on(Api.FETCH, Action(hold="before"), times=None, node=SICK_NODE)
     report = site.sync().round()
     assert only(report, "well").reason is None  # read after the others, by the same consumer

@@ -14,7 +14,7 @@ from mirror.errors import FlowError, KafkaError
 from mirror.mirrormaker.source_offsets import parse_offset, partition_of
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.relay.model.way import Way
-from mirror.relay.partition.writers.takeover import transactional_id
+from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.target_log import TargetMark
 from mirror.spark.run_control import RunControlClient

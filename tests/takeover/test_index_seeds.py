@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
+from mirror.relay.offsets.extents import Extent
 from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
-from mirror.relay.offsets.runs import Run
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Beginning
 from mirror.relay.progress.target_log import TargetMark
@@ -51,8 +51,8 @@ def test_the_newest_pairs_are_kept_and_fewer_of_the_older_ones() -> None:
 def test_runs_and_pairs_are_translated_and_the_rest_are_holes() -> None:
     """Offset 20 of the source was copied to 100, what follows up to 30 behind it, but for 25, which has no copy."""
     pairs = [Pair(0, 50), Pair(10, 60), Pair(20, 100), Pair(28, 200)]
-    runs = [Run(21, 101, 4), Run(26, 110, 4)]
-    found = segments(pairs, runs, Pair(20, 100), anchor(30, 300))
+    extents = [Extent(21, 101, 4), Extent(26, 110, 4)]
+    found = segments(pairs, extents, Pair(20, 100), anchor(30, 300))
     assert [(one.start, one.end.offset, one.target_start) for one in found] == [(0, 1, 50), (10, 11, 60), (20, 30, 100)]
     index = OffsetIndex(found, 30, exactly_once=True, beginning=Beginning(0, 50))
     expected = {0: 50, 10: 60, 20: 100, 21: 101, 24: 104, 26: 110, 29: 113}
@@ -65,7 +65,7 @@ def test_runs_and_pairs_are_translated_and_the_rest_are_holes() -> None:
 
 
 def test_without_a_pair_that_is_right_none_counts() -> None:
-    found = segments([Pair(0, 50), Pair(10, 60)], [Run(21, 101, 4)], None, anchor(25, 300))
+    found = segments([Pair(0, 50), Pair(10, 60)], [Extent(21, 101, 4)], None, anchor(25, 300))
     assert [(one.start, one.end.offset) for one in found] == [(21, 25)]
     assert segments([Pair(0, 50)], [], None, anchor(25, 300)) == []
 
@@ -78,8 +78,8 @@ def test_segments_never_overlap_in_either_log() -> None:
             at += rng.randrange(1, 10)
             pairs.append(Pair(rng.randrange(200), at))
         start = Pair(200, at + rng.randrange(1, 10)) if rng.random() < 0.7 else None
-        runs = [Run(201, at + 20, 5), Run(207, at + 30, 3)]
-        found = segments(pairs, runs, start, anchor(210, at + 40))
+        extents = [Extent(201, at + 20, 5), Extent(207, at + 30, 3)]
+        found = segments(pairs, extents, start, anchor(210, at + 40))
         ends = [(0, 0), *((one.end.offset, one.end.target.end) for one in found)]
         assert all(
             one.start >= source and one.target_start >= target

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.relay.offsets.runs import Run
+from mirror.relay.offsets.extents import Extent
 from mirror.takeover import matching
 from mirror.takeover.matching import Evidence, Match, Pair, Unsettled, anchors_of, match_tail
 from mirror.wire.decode import Record
@@ -92,7 +92,7 @@ def consumers_miss_nothing(copier: SimulatedMirrorMaker, found: Match) -> bool:
             break
     by_offset = {record.offset: record for record in copier.source}
     copies = {record.offset: record for record in log}
-    pairs = [(run.source + step, run.target + step) for run in found.runs for step in range(run.length)]
+    pairs = [(extent.source + step, extent.target + step) for extent in found.extents for step in range(extent.length)]
     return all(
         content(by_offset[record]) == content(copies[copy]) and copy <= last_starts[record] for record, copy in pairs
     )
@@ -200,7 +200,7 @@ def test_one_interrupted_attempt() -> None:
     assert matched("abcdefgh", "abcdef", stored=2) == Match(
         next_offset=6,
         target_end=56,
-        runs=(Run(0, 50, 6),),
+        extents=(Extent(0, 50, 6),),
         copies=6,
         repeated=0,
         unmatched=0,
@@ -212,12 +212,12 @@ def test_one_interrupted_attempt() -> None:
 def test_second_attempt_got_less_far_than_the_first() -> None:
     """A consumer behind a copy of the second attempt would miss what only the first one has copied."""
     found = matched("abcdefgh", "abcdefcd", stored=1)
-    assert (found.next_offset, found.repeated, found.runs) == (6, 2, (Run(0, 50, 6),))
+    assert (found.next_offset, found.repeated, found.extents) == (6, 2, (Extent(0, 50, 6),))
 
 
 def test_second_attempt_got_further_than_the_first() -> None:
     found = matched("abcdefgh", "abcdcdef", stored=1)
-    assert (found.next_offset, found.repeated, found.runs) == (6, 2, (Run(0, 50, 2), Run(2, 54, 4)))
+    assert (found.next_offset, found.repeated, found.extents) == (6, 2, (Extent(0, 50, 2), Extent(2, 54, 4)))
 
 
 def test_copies_out_of_order_are_taken_up_to_the_first_record_that_is_missing() -> None:
@@ -230,7 +230,7 @@ def test_copies_out_of_order_are_taken_up_to_the_first_record_that_is_missing() 
 
 def test_consumers_behind_copies_out_of_order_miss_nothing() -> None:
     found = matched("abcdefgh", "abefcd", stored=1)
-    assert found.runs == (Run(0, 50, 2), Run(4, 52, 2))
+    assert found.extents == (Extent(0, 50, 2), Extent(4, 52, 2))
 
 
 def test_records_of_others_are_counted() -> None:

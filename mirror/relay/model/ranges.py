@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mirror.relay.model.timeline import CopyTimeline
+from mirror.wire.integers import INT64_MAX
 
-OPEN_END: Final = 2**63 - 1
+OPEN_END: Final = INT64_MAX
 """The end of a range that is copied until its task is to stop: no log gets that long."""
 
 

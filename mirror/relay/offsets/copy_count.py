@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from mirror.relay.offsets.index import Hole, OffsetIndex
-
-_ANYWHERE: Final = 2**63 - 1
+from mirror.wire.integers import INT64_MAX
 
 
 class CopyCount(NamedTuple):
@@ -35,7 +34,7 @@ class Offsets(NamedTuple):
     """The offsets [start, end) of a log."""
 
     start: int = 0
-    end: int = _ANYWHERE
+    end: int = INT64_MAX
 
     def common(self, start: int, end: int) -> int:
         """Return how many offsets of [start, end) are among them."""
@@ -47,7 +46,7 @@ def count_copies(index: OffsetIndex, sources: Offsets, targets: Offsets) -> Copy
     records = at_most = 0
     for part in index.parts(sources, targets):
         if isinstance(part, Hole):
-            target_end = _ANYWHERE if part.target_end is None else part.target_end
+            target_end = INT64_MAX if part.target_end is None else part.target_end
             at_most += min(sources.common(part.start, part.end), targets.common(part.target_start, target_end))
         else:
             start = max(0, sources.start - part.source, targets.start - part.target)

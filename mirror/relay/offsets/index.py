@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Final, NamedTuple
 
-from mirror.relay.offsets.runs import Run
+from mirror.relay.offsets.extents import Extent
 from mirror.relay.offsets.segments import Segment
 from mirror.relay.progress.committed import Beginning
+from mirror.wire.integers import INT64_MAX
 
 
 class Place(enum.StrEnum):
@@ -42,7 +43,6 @@ class Translation(NamedTuple):
 
 
 UNKNOWN: Final = Translation(Place.UNKNOWN, None)
-_ANYWHERE: Final = 2**63 - 1
 _MOST_MISSING: Final = 100
 """At least once, the copies are searched in vain at most so often: each time takes as long as there are copies."""
 
@@ -59,7 +59,7 @@ class Hole(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A run, and the source offsets up to ``end`` behind it, which have no record of the copy."""
+    """An extent, and the source offsets up to ``end`` behind it, which have no record of the copy."""
 
     source: int
     target: int
@@ -92,13 +92,13 @@ class OffsetIndex:
         self._target_end: Final = None if exactly_once else target_end
         self._appended_to: Final = target_end if exactly_once else None
         self._source, self._target, self._length, self._end = (array("q") for _ in range(4))
-        self._copies: list[Run] = []
-        """At least once: all runs in the order of the target's log."""
+        self._copies: list[Extent] = []
+        """At least once: all extents in the order of the target's log."""
         self._unknown: set[tuple[int, int]] = set()
         parts = sorted((one for one in segments if one.start < copied_to), key=lambda one: one.target_start)
         self._begin_at(beginning, parts)
         entries: Iterable[_Entry] = chain.from_iterable(
-            _entries(part.runs, part.start, part.end.offset, part.target_start) for part in parts
+            _entries(part.extents, part.start, part.end.offset, part.target_start) for part in parts
         )
         if any(later.target_start < earlier.end.target.end for earlier, later in pairwise(parts)):
             entries = sorted(entries, key=lambda one: one.target)
@@ -143,7 +143,7 @@ class OffsetIndex:
             return 0
         return max(target + length for target, length in zip(self._target, self._length, strict=True))
 
-    # --- laying runs over each other
+    # --- laying extents over each other
 
     def _lay(self, entries: Iterable[_Entry]) -> None:
         for entry in entries:
@@ -156,7 +156,7 @@ class OffsetIndex:
                 end = entry.source + length
             clipped = _Entry(entry.source, entry.target, length, end)
             if not self._exactly_once and length:
-                self._copies.append(Run(clipped.source, clipped.target, length))
+                self._copies.append(Extent(clipped.source, clipped.target, length))
             self._overlay(clipped)
 
     # Invariant: Of the copies of a record the last one counts that is in front of those of later records: a late copy
@@ -214,10 +214,10 @@ class OffsetIndex:
 
     # --- holes
 
-    def fill(self, hole: Hole, runs: Sequence[Run]) -> None:
+    def fill(self, hole: Hole, extents: Sequence[Extent]) -> None:
         """Take what was found in the logs for ``hole``. If that is contradictory, and leaves it open, it is unknown."""
         self.leave_unknown(hole)
-        self._lay(_entries(runs, hole.start, hole.end, hole.target_start))
+        self._lay(_entries(extents, hole.start, hole.end, hole.target_start))
         self._copies.sort(key=lambda one: one.target)
 
     def holes(self) -> list[Hole]:
@@ -281,7 +281,7 @@ class OffsetIndex:
 
         Behind it is what was not read before, or is read again.
         """
-        position = bisect_right(self._copies, target_offset, key=lambda run: run.target) - 1
+        position = bisect_right(self._copies, target_offset, key=lambda extent: extent.target) - 1
         if position < 0:
             return None
         source, target, length = self._copies[position]
@@ -310,7 +310,7 @@ class OffsetIndex:
         if self._exactly_once:
             targets, lengths = self._target, self._length
         else:
-            targets, lengths = (array("q", (run[field] for run in self._copies)) for field in (1, 2))
+            targets, lengths = (array("q", (extent[field] for extent in self._copies)) for field in (1, 2))
         position = bisect_right(targets, target_offset)
         before, behind = position - 1, position
         while before >= 0 and not lengths[before]:
@@ -322,10 +322,10 @@ class OffsetIndex:
             return target_offset, target_offset
         return start, targets[behind] if behind < len(targets) else None
 
-    def parts(self, sources: tuple[int, int], targets: tuple[int, int]) -> Iterator[Run | Hole]:
-        """Yield the runs and holes that may be in these offsets [start, end) of both logs, in order.
+    def parts(self, sources: tuple[int, int], targets: tuple[int, int]) -> Iterator[Extent | Hole]:
+        """Yield the extents and holes that may be in these offsets [start, end) of both logs, in order.
 
-        At least once, first the runs of all copies, in the order of the target's log.
+        At least once, first the extents of all copies, in the order of the target's log.
         """
         if not self._exactly_once:
             yield from self._copies
@@ -337,7 +337,7 @@ class OffsetIndex:
             if source >= sources[1] or target >= targets[1]:
                 return
             if self._exactly_once:
-                yield Run(source, target, length)
+                yield Extent(source, target, length)
             if (hole := self._hole_behind(position)) is not None:
                 yield hole
 
@@ -350,30 +350,30 @@ class OffsetIndex:
     def read_again(self, target_offset: int, source_offset: int) -> int:
         """Return of how many source offsets from ``source_offset`` on there is a copy in front of a target offset."""
         ends = (
-            run.source + min(run.length, target_offset - run.target)
-            for run in self._copies
-            if run.target < target_offset
+            extent.source + min(extent.length, target_offset - extent.target)
+            for extent in self._copies
+            if extent.target < target_offset
         )
         return max(0, max(ends, default=source_offset) - source_offset)
 
 
-def _entries(runs: Iterable[Run], start: int, end: int, target_start: int) -> Iterator[_Entry]:
-    """Yield ``runs`` with what is behind each of them, in the source offsets ``[start, end)``."""
-    last = Run(start, target_start, 0)
-    for run in runs:
-        if run.source > last.source:
-            yield _Entry(*last, run.source)
-        last = run
+def _entries(extents: Iterable[Extent], start: int, end: int, target_start: int) -> Iterator[_Entry]:
+    """Yield ``extents`` with what is behind each of them, in the source offsets ``[start, end)``."""
+    last = Extent(start, target_start, 0)
+    for extent in extents:
+        if extent.source > last.source:
+            yield _Entry(*last, extent.source)
+        last = extent
     if end > last.source:
         yield _Entry(*last, end)
 
 
-def _in_order(entries: Sequence[_Entry], copies: Sequence[Run]) -> Iterator[_Entry]:
+def _in_order(entries: Sequence[_Entry], copies: Sequence[Extent]) -> Iterator[_Entry]:
     """Yield ``entries`` from the last one on, each at its last copy in front of the entry behind it.
 
     ``copies`` are in the order of the target's log. Entries without such a copy are left out.
     """
-    position, limit, missing = len(copies) - 1, _ANYWHERE, 0
+    position, limit, missing = len(copies) - 1, INT64_MAX, 0
     for entry in reversed(entries):
         source_end, end = entry.source + entry.length, entry.end
         while source_end > entry.source and missing < _MOST_MISSING:
@@ -381,17 +381,17 @@ def _in_order(entries: Sequence[_Entry], copies: Sequence[Run]) -> Iterator[_Ent
             if at is None:
                 missing += 1
                 break
-            position, run = at, copies[at]
-            start = max(entry.source, run.source)
-            limit = run.target + start - run.source
+            position, extent = at, copies[at]
+            start = max(entry.source, extent.source)
+            limit = extent.target + start - extent.source
             yield _Entry(start, limit, source_end - start, end)
             source_end = end = start
 
 
-def _last_copy(copies: Sequence[Run], position: int, source: int, limit: int) -> int | None:
+def _last_copy(copies: Sequence[Extent], position: int, source: int, limit: int) -> int | None:
     """Return the last of ``copies``, up to ``position``, that has ``source`` in front of target offset ``limit``."""
     for at in range(position, -1, -1):
-        run = copies[at]
-        if run.source <= source < run.source + run.length and run.target + source - run.source < limit:
+        extent = copies[at]
+        if extent.source <= source < extent.source + extent.length and extent.target + source - extent.source < limit:
             return at
     return None

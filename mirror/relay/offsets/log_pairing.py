@@ -12,8 +12,8 @@ from typing import Final
 from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.relay.batches.appended import ExpectedRecords, NothingExpected, Unproved, digest_of, paired
 from mirror.relay.model.ranges import OPEN_END
+from mirror.relay.offsets.extents import Extent
 from mirror.relay.offsets.index import Hole
-from mirror.relay.offsets.runs import Run
 from mirror.wire.decode import records_of
 from mirror.wire.records import Batch
 
@@ -24,8 +24,8 @@ ReadLogs = Callable[[], tuple[Iterable[Fetched], ExpectedRecords]]
 """Begins to read both logs of a hole: the target's fetches, and what the copy writes for the source's."""
 
 
-def pair_once(hole: Hole, read_logs: ReadLogs, producer_ids: Collection[int]) -> list[Run]:
-    """Return the runs in ``hole`` of a copy exactly once, whose records are in the target once and in order.
+def pair_once(hole: Hole, read_logs: ReadLogs, producer_ids: Collection[int]) -> list[Extent]:
+    """Return the extents in ``hole`` of a copy exactly once, whose records are in the target once and in order.
 
     ``producer_ids`` are known to be the copy's. Only if their batches are not all of it, those of others count, too, if
     they begin with the record that is expected there. Raises Unproved, CorruptBatch, BatchTooLarge.
@@ -43,7 +43,7 @@ def _pair_in_order(
     producer_ids: Collection[int],
     *,
     others_count: bool,
-) -> list[Run]:
+) -> list[Extent]:
     def own() -> Iterator[Batch]:
         for batch in _committed(hole, target):
             if expected.at_end:
@@ -51,15 +51,15 @@ def _pair_in_order(
             if batch.producer_id in producer_ids or (others_count and expected.is_next(batch, hole.target_start)):
                 yield batch
 
-    runs: list[Run] = []
+    extents: list[Extent] = []
     try:
         for source, at, length in paired(own(), hole.target_start, expected):
-            _add(runs, source, at, length)
+            _add(extents, source, at, length)
     except NothingExpected:
-        return runs  # the batch goes on behind the hole
+        return extents  # the batch goes on behind the hole
     if not expected.exhausted:
         raise Unproved("the target does not have all records that the source has there")
-    return runs
+    return extents
 
 
 def _committed(hole: Hole, target: Iterable[Fetched]) -> Iterator[Batch]:
@@ -74,8 +74,8 @@ def _committed(hole: Hole, target: Iterable[Fetched]) -> Iterator[Batch]:
                     yield batch
 
 
-def pair_last(hole: Hole, read_logs: ReadLogs) -> list[Run]:
-    """Return the runs in ``hole`` of a copy at least once, which may have repeated records: the last copies count.
+def pair_last(hole: Hole, read_logs: ReadLogs) -> list[Extent]:
+    """Return the extents in ``hole`` of a copy at least once, which may have repeated records: the last copies count.
 
     So the comparison goes backwards: the last record of the hole is at its last copy, the one before at the last copy
     in front of that. Raises Unproved, CorruptBatch, BatchTooLarge.
@@ -100,21 +100,25 @@ def pair_last(hole: Hole, read_logs: ReadLogs) -> list[Run]:
         wanted.append((record.offset, digest_of(record, timestamps=timestamps)))
         if len(wanted) > MAX_COPIES:
             raise Unproved(f"the source has more than {MAX_COPIES} records there")
-    found: list[Run] = []
+    found: list[Extent] = []
     for source, digest in reversed(wanted):
         while copies and copies[-1][1 if timestamps else 2] != digest:
             copies.pop()
         if not copies:
             raise Unproved(f"the target does not have the source's record at offset {source} in order")
-        found.append(Run(source, copies.pop()[0], 1))
-    runs: list[Run] = []
-    for run in reversed(found):
-        _add(runs, *run)
-    return runs
+        found.append(Extent(source, copies.pop()[0], 1))
+    extents: list[Extent] = []
+    for extent in reversed(found):
+        _add(extents, *extent)
+    return extents
 
 
-def _add(runs: list[Run], source: int, target: int, length: int) -> None:
-    if runs and runs[-1].source + runs[-1].length == source and runs[-1].target + runs[-1].length == target:
-        runs[-1] = runs[-1]._replace(length=runs[-1].length + length)
+def _add(extents: list[Extent], source: int, target: int, length: int) -> None:
+    if (
+        extents
+        and extents[-1].source + extents[-1].length == source
+        and extents[-1].target + extents[-1].length == target
+    ):
+        extents[-1] = extents[-1]._replace(length=extents[-1].length + length)
     else:
-        runs.append(Run(source, target, length))
+        extents.append(Extent(source, target, length))

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mirror.errors import BatchTooLarge, CorruptBatch, FlowError, KafkaError, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import Unproved
 from mirror.relay.offsets.copy_count import CopyCount, Offsets, count_copies, count_missed
+from mirror.relay.offsets.extents import span_of
 from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
 from mirror.relay.offsets.log_answers import LogStarts
-from mirror.relay.offsets.runs import span_of
 from mirror.relay.offsets.segments import segment_of
 from mirror.timing import Timer
+from mirror.wire.integers import INT64_MAX
 
 if TYPE_CHECKING:
-    from mirror.relay.offsets.runs import Run
+    from mirror.relay.offsets.extents import Extent
     from mirror.relay.offsets.segments import Segment
     from mirror.relay.progress.anchors import Anchor
 
-ANYWHERE: Final = 2**63 - 1
 MOST_COUNTED: Final = 100_000
 """So many target offsets are read at most to count the records that the source does not have."""
 _UNKNOWN: Final = (Unproved, OffsetOutOfRange, LogTruncated, CorruptBatch, BatchTooLarge, FlowError)
@@ -47,12 +47,12 @@ class PartitionOffsets:
     def __init__(
         self,
         index: OffsetIndex,
-        fill: Callable[[Hole], list[Run]],
+        fill: Callable[[Hole], list[Extent]],
         starts: LogStarts,
         segments: Sequence[Segment] = (),
         count: Callable[[int, int | None], int] = lambda _, __: 0,
     ) -> None:
-        """``fill`` finds the runs of a hole in the logs; raises Unproved if they cannot be known.
+        """``fill`` finds the extents of a hole in the logs; raises Unproved if they cannot be known.
 
         ``segments`` are those of the index. ``count`` counts the committed records of the target between two offsets,
         or to its end.
@@ -136,7 +136,7 @@ class PartitionOffsets:
     @staticmethod
     def _most_in(hole: Hole, sources: Offsets, targets: Offsets) -> int:
         """Return how many records of a hole may be at these offsets; 0 if none is."""
-        target_end = ANYWHERE if hole.target_end is None else hole.target_end
+        target_end = INT64_MAX if hole.target_end is None else hole.target_end
         both = sources.common(hole.start, hole.end), targets.common(hole.target_start, target_end)
         return hole.end - hole.start if all(both) else 0
 
@@ -169,7 +169,7 @@ class PartitionOffsets:
             if hole.end - hole.start > most_offsets or timer.expired():
                 continue
             try:
-                spans = span_of(hole.start, hole.end, hole.target_start, self._runs_in(hole))
+                spans = span_of(hole.start, hole.end, hole.target_start, self._extents_in(hole))
             except _UNKNOWN as error:
                 self.reason = str(error)
             else:
@@ -179,7 +179,7 @@ class PartitionOffsets:
                 found += [segment_of(span, anchor) for span in spans]
         return found
 
-    def _runs_in(self, hole: Hole) -> list[Run]:
+    def _extents_in(self, hole: Hole) -> list[Extent]:
         """Read a hole, once: if a log cannot be read now, others would wait for the same timeout. Raises KafkaError."""
         if self._failure is not None:
             raise self._failure
@@ -194,7 +194,7 @@ class PartitionOffsets:
     def _resolved(self, translate: _Translate, offset: int) -> Translation:
         while isinstance(found := translate(offset), Hole):
             try:
-                self.index.fill(found, self._runs_in(found))
+                self.index.fill(found, self._extents_in(found))
             except _UNKNOWN as error:
                 self.reason = str(error)
                 self.index.leave_unknown(found)

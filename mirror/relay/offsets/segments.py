@@ -14,14 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from mirror.cluster.types import EpochEndOffset, TopicPartition
-from mirror.relay.offsets.runs import Run, Span, decode_numbers, decode_runs, encode_numbers, span_of
+from mirror.relay.offsets.extents import Extent, Span, decode_extents, decode_numbers, encode_numbers, span_of
 from mirror.relay.progress import anchors as anchored
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.anchors import Anchor, usable
 from mirror.relay.progress.committed import Progress
-from mirror.wire.integers import INT32_MAX
+from mirror.wire.integers import INT32_MAX, INT64_MAX
 
-_ANYWHERE: Final = 2**63 - 1
 _SEPARATOR: Final = b"\n"
 
 
@@ -35,12 +34,12 @@ class Segment:
     end: Anchor
     """Where it ends in both logs."""
     encoded: bytes
-    """Its runs, for :func:`mirror.relay.offsets.runs.decode_runs`."""
+    """Its extents, for :func:`mirror.relay.offsets.extents.decode_extents`."""
 
     @property
-    def runs(self) -> Iterator[Run]:
-        """Its runs, in order."""
-        return decode_runs(self.start, self.target_start, self.encoded)
+    def extents(self) -> Iterator[Extent]:
+        """Its extents, in order."""
+        return decode_extents(self.start, self.target_start, self.encoded)
 
 
 class SegmentKey(NamedTuple):
@@ -96,7 +95,7 @@ def standing(
             topic_id=copied.topic_id,
             target_topic_id=target_topic_id,
             series=copied.series,
-            copied_to=_ANYWHERE,
+            copied_to=INT64_MAX,
             exactly_once=exactly_once,
         )
     ]
@@ -119,7 +118,7 @@ def _source_cut(segment: Segment, ends: Mapping[int, EpochEndOffset]) -> int:
     epoch = segment.end.leader_epoch
     known = None if epoch is None else ends.get(epoch)
     if known is None or known.end_offset < 0:
-        return _ANYWHERE
+        return INT64_MAX
     return known.end_offset if known.leader_epoch == epoch else 0
 
 
@@ -127,18 +126,18 @@ def _in_front(segment: Segment, source_cut: int, target_cut: int) -> Segment | N
     """Return the part of ``segment`` in front of both offsets; None if there are no records in it."""
     if segment.end.offset <= source_cut and segment.end.target.end <= target_cut:
         return segment
-    runs: list[Run] = []
+    extents: list[Extent] = []
     end = min(segment.end.offset, source_cut)
-    for run in segment.runs:
-        length = max(0, min(run.length, source_cut - run.source, target_cut - run.target))
+    for extent in segment.extents:
+        length = max(0, min(extent.length, source_cut - extent.source, target_cut - extent.target))
         if length:
-            runs.append(run._replace(length=length))
-        if length < run.length:
-            end = min(end, run.source + length)
+            extents.append(extent._replace(length=length))
+        if length < extent.length:
+            end = min(end, extent.source + length)
             break
-    if not runs:
+    if not extents:
         return None
-    (span,) = span_of(segment.start, end, segment.target_start, runs)
+    (span,) = span_of(segment.start, end, segment.target_start, extents)
     return segment_of(span, segment.end)
 
 
@@ -176,11 +175,14 @@ def parse(value: bytes | None) -> Segment | None:
     try:
         start, target_start, *_ = (number for number, _ in zip(decode_numbers(body), range(2), strict=False))
         segment = Segment(start, target_start, end, body[len(encode_numbers(start, target_start)) :])
-        last = deque(segment.runs, maxlen=1)
+        last = deque(segment.extents, maxlen=1)
     except ValueError:
         return None
-    # A segment without runs, or with other ends than its anchor, was not written by this program.
-    ends = [(run.source + run.length <= end.offset, run.target + run.length == end.target.end) for run in last]
+    # A segment without extents, or with other ends than its anchor, was not written by this program.
+    ends = [
+        (extent.source + extent.length <= end.offset, extent.target + extent.length == end.target.end)
+        for extent in last
+    ]
     return segment if ends == [(True, True)] else None
 
 
@@ -227,6 +229,6 @@ def _merged(group: Sequence[Segment]) -> list[Segment]:
     """Return adjoining segments as few. The anchor of the last one is behind all of them."""
     end = group[-1].end
     spans = span_of(
-        group[0].start, end.offset, group[0].target_start, (run for segment in group for run in segment.runs)
+        group[0].start, end.offset, group[0].target_start, (extent for segment in group for extent in segment.extents)
     )
     return [segment_of(span, end) for span in spans]

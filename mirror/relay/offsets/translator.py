@@ -16,7 +16,7 @@ from mirror.relay.offsets.index import Hole, OffsetIndex
 from mirror.relay.offsets.log_answers import KnownLogs, LogAnswers, LogEnds, LogStarts, TopicIds
 from mirror.relay.offsets.log_pairing import pair_last, pair_once
 from mirror.relay.offsets.offset_topic import FollowedOffsetTopic, OffsetTopic
-from mirror.relay.offsets.partition_offsets import ANYWHERE, MOST_COUNTED, PartitionOffsets
+from mirror.relay.offsets.partition_offsets import MOST_COUNTED, PartitionOffsets
 from mirror.relay.offsets.segments import EpochEnds, key_of, standing
 from mirror.relay.origin.records import LogKey
 from mirror.relay.origin.registry import open_origin
@@ -27,13 +27,14 @@ from mirror.relay.progress.log_reading import read_log, read_long_log
 from mirror.relay.progress.target_log import TargetMark
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
+from mirror.wire.integers import INT64_MAX
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from mirror.relay.batches.reencode_decision import IsForeign
     from mirror.relay.model.policy import CopyPolicy
-    from mirror.relay.offsets.runs import Run
+    from mirror.relay.offsets.extents import Extent
     from mirror.relay.offsets.segments import Segment
     from mirror.relay.origin.registry import LocalOrigin
 
@@ -188,7 +189,7 @@ class OffsetTranslator:
     def _without_index(
         self, source: TopicPartition, target: TopicPartition, found: Progress | None
     ) -> PartitionOffsets:
-        index = OffsetIndex((), -1 if found is None else ANYWHERE, exactly_once=True)
+        index = OffsetIndex((), -1 if found is None else INT64_MAX, exactly_once=True)
         offsets = PartitionOffsets(index, _nothing, LogStarts(0, 0))
         offsets.is_of_copied_topic = False
         offsets.reason = (
@@ -210,7 +211,7 @@ class OffsetTranslator:
         )
         offsets = PartitionOffsets(
             index,
-            lambda hole: self._runs_in(hole, logs, producer_ids - {-1}),
+            lambda hole: self._extents_in(hole, logs, producer_ids - {-1}),
             logs.starts,
             segments,
             lambda start, end: self._count(logs.target, start, end),
@@ -222,7 +223,7 @@ class OffsetTranslator:
 
     # --- what the index lacks
 
-    def _runs_in(self, hole: Hole, logs: KnownLogs, producer_ids: frozenset[int]) -> list[Run]:
+    def _extents_in(self, hole: Hole, logs: KnownLogs, producer_ids: frozenset[int]) -> list[Extent]:
         """Raises Unproved, KafkaError."""
         source_id = stored.topic_id(logs.progress.topic_id)
         limit_ms = self._timeout_ms if self._patience is None else self._patience.stall_ms
@@ -279,7 +280,7 @@ def complete_index(
 def _source_cut(progress: Progress, ends: EpochEnds) -> int:
     """Return where the source's log was cut back since it was copied; beyond it, there are other records now."""
     known = None if progress.leader_epoch is None else ends.source[progress.leader_epoch]
-    return ANYWHERE if known is None or known.end_offset < 0 else known.end_offset
+    return INT64_MAX if known is None or known.end_offset < 0 else known.end_offset
 
 
 _READING: Final = {
@@ -290,5 +291,5 @@ _READING: Final = {
 }
 
 
-def _nothing(hole: Hole) -> list[Run]:
+def _nothing(hole: Hole) -> list[Extent]:
     raise Unproved(f"there is nothing to read of {hole}")

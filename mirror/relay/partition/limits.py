@@ -9,13 +9,13 @@ ABORT_TIMEOUT_MS: Final = 5_000
 FAILURE_BACKOFF_MS: Final = 15_000
 """How long a followed partition that has failed waits before its next attempt: the source may be back by then.
 
-One that was fenced waits as long: by then the control record says whether another run has taken over.
+One that was fenced waits as long: by then the control record says whether another run has claimed the flow.
 """
 FAILURE_BACKOFF_MAX_MS: Final = 60_000
 """How long it waits after failures in a row, with no commit in between: 10,000 partitions that wait for a person begin
 170 attempts a second instead of 670."""
 CONFIRM_MS: Final = 1_000
-"""How soon a fenced copy asks again whether another run has taken over."""
+"""How soon a fenced copy asks again whether another run has claimed the flow."""
 MAX_ABORTS_IN_A_ROW: Final = 3
 """How often in a row a transaction that the brokers could not end is retried in a new one."""
 MAX_UNEXPLAINED_GAPS: Final = 3

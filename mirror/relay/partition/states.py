@@ -45,7 +45,7 @@ class CopyEvent(enum.Enum):
     CONTINUES = "the writer is closed, and the next attempt continues the other way"
     RETRIES = "the next attempt may begin"
     BACKS_OFF = "the next attempt has to wait"
-    UNCONFIRMED = "the next attempt may not begin before it is known that no other run has taken over"
+    UNCONFIRMED = "the next attempt may not begin before it is known that no other run has claimed the flow"
     FINISHED = "no other attempt follows"
     FAILED = "an error that concerns this copy only"
     STOP = "the copy is to end in order"

@@ -113,7 +113,7 @@ class Progress:
     # Invariant: A claim names all producer ids that may have appended behind it: also those of attempts that died
     #   before they committed a position.
     # Test: tests/relay/partition/writers/
-    #   test_takeover.py::test_attempts_that_died_before_they_committed_a_position_are_all_searched_for
+    #   test_fence.py::test_attempts_that_died_before_they_committed_a_position_are_all_searched_for
     @property
     def appender_ids(self) -> frozenset[int]:
         """The producer ids of the attempts that may have appended behind it.

@@ -33,7 +33,7 @@ from mirror.relay.offsets.translator import complete_index
 from mirror.relay.origin.registration import IdRegistration, open_registration
 from mirror.relay.origin.registry import open_origin, registry_topic
 from mirror.relay.partition.search.position_search import LogPositionSearch
-from mirror.relay.partition.writers.takeover import transactional_id
+from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
 from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.lookup.healing import TargetHealing

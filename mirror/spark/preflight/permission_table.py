@@ -15,7 +15,7 @@ from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.exactly_once_way import EXPIRATION
 from mirror.relay.model.way import Way
 from mirror.relay.origin.records import REGISTRY_TOPIC
-from mirror.relay.partition.writers.takeover import transactional_id
+from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress import flow_topic
 from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
 from mirror.relay.progress.control import control_partition

@@ -14,8 +14,8 @@ from mirror.client import Admin, RecordMetadata, TopicPartition
 from mirror.errors import KafkaError
 from mirror.producer.batch.batches import Callback
 from mirror.producer.batch.queue import ProducerId
-from mirror.relay.partition.writers import sequence_writer, takeover, target_writer
-from mirror.relay.partition.writers.takeover import PartitionTransactions
+from mirror.relay.partition.writers import fence, sequence_writer, target_writer
+from mirror.relay.partition.writers.fence import PartitionTransactions
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.position import FoundPosition
 from mirror.relay.task import writers
@@ -84,7 +84,7 @@ class PointReporter:
 
 def watch(reporter: PointReporter) -> None:
     """Have the copies of this process report their points."""
-    read = takeover.read_latest_progress
+    read = fence.read_latest_progress
 
     def read_progress(
         admin: Admin, flow: str, tp: TopicPartition, timeout_ms: int, **options: Any

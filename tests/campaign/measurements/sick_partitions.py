@@ -20,7 +20,7 @@ from confluent_kafka.admin import NewTopic as ConfluentTopic
 from mirror.client import TopicPartition
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
-from mirror.relay.partition.writers.takeover import transactional_id
+from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.flow_topic import offset_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import HEAP, Cluster

@@ -13,8 +13,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirror.relay.offsets.extents import AppendedExtents
 from mirror.relay.offsets.index import OffsetIndex, Place, Translation
-from mirror.relay.offsets.runs import AppendedRuns
 from mirror.relay.offsets.segments import Segment, segment_of
 from mirror.relay.progress.committed import Beginning
 from tests.fakes.record_batches import batch, build
@@ -30,8 +30,8 @@ class Attempt:
 
     def __init__(self, start: int) -> None:
         self.next = start
-        self.runs = AppendedRuns()
-        self.runs.restart(start, None)
+        self.extents = AppendedExtents()
+        self.extents.restart(start, None)
 
 
 class Copies:
@@ -73,18 +73,18 @@ class Copies:
 
     def append(self, attempt: Attempt, count: int) -> None:
         for offset in [one for one in self.source if one >= attempt.next][:count]:
-            attempt.runs.append(offset, len(self.target), 1, (), offset + 1)
+            attempt.extents.append(offset, len(self.target), 1, (), offset + 1)
             self.target.append(offset)
             attempt.next = offset + 1
 
     def commit(self, attempt: Attempt) -> None:
         if attempt.next > self.copied_to:
-            self.copied_to, self.mark_end = attempt.next, max(self.mark_end, attempt.runs.target_end)
+            self.copied_to, self.mark_end = attempt.next, max(self.mark_end, attempt.extents.target_end)
 
     def write_segments(self, attempt: Attempt) -> None:
         number = self._begun.index(attempt)
-        attempt.runs.commit()
-        for span in attempt.runs.take():
+        attempt.extents.commit()
+        for span in attempt.extents.take():
             if attempt is self.attempts[-1] or self._rng.randrange(3):
                 self.segments[number, span.start] = segment_of(span, _ANCHOR)
 

@@ -10,10 +10,10 @@ from mirror.errors import FlowError, KafkaTimeout, LogTruncated
 from mirror.relay.batches.appended import Unproved
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.offsets import offset_topic
+from mirror.relay.offsets.extents import Extent
 from mirror.relay.offsets.index import UNKNOWN, Hole, OffsetIndex, Place
 from mirror.relay.offsets.log_answers import LogStarts
 from mirror.relay.offsets.partition_offsets import PartitionOffsets
-from mirror.relay.offsets.runs import Run
 from mirror.relay.offsets.segments import Segment
 from mirror.relay.progress.committed import Beginning
 from mirror.relay.task import copy_ranges
@@ -22,17 +22,17 @@ from tests.fakes.clock import FakeClock
 from tests.relay.fake_pair import FakePair
 from tests.relay.offsets.test_segments import segment
 
-FIRST, LAST = segment(10, 20, Run(10, 100, 10)), segment(40, 50, Run(40, 200, 10))
+FIRST, LAST = segment(10, 20, Extent(10, 100, 10)), segment(40, 50, Extent(40, 200, 10))
 HOLE = Hole(20, 40, 110, 200)
 
 
-def _nothing(hole: Hole) -> list[Run]:
+def _nothing(hole: Hole) -> list[Extent]:
     raise AssertionError(hole)
 
 
 def found(
     segments: list[Segment],
-    fill: Callable[[Hole], list[Run]],
+    fill: Callable[[Hole], list[Extent]],
     *,
     exactly_once: bool = True,
     most: int = 100,
@@ -44,15 +44,15 @@ def found(
 
 
 def test_hole_between_segments_becomes_a_segment_and_what_is_behind_them_is_left() -> None:
-    (completed,) = found([FIRST, LAST], {HOLE: [Run(25, 120, 3), Run(30, 123, 2)]}.__getitem__)
-    assert list(completed.runs) == [Run(25, 120, 3), Run(30, 123, 2)]
+    (completed,) = found([FIRST, LAST], {HOLE: [Extent(25, 120, 3), Extent(30, 123, 2)]}.__getitem__)
+    assert list(completed.extents) == [Extent(25, 120, 3), Extent(30, 123, 2)]
     assert (completed.start, completed.end.offset) == (20, 40)
     assert (completed.target_start, completed.end.target.end) == (110, 125)
     assert found([FIRST, completed, LAST], _nothing) == []
 
 
 def test_hole_that_is_too_large_or_comes_too_late_or_cannot_be_read_is_left() -> None:
-    def fails(hole: Hole) -> list[Run]:
+    def fails(hole: Hole) -> list[Extent]:
         raise Unproved(f"{hole} is gone")
 
     clock = FakeClock()
@@ -65,15 +65,20 @@ def test_hole_that_is_too_large_or_comes_too_late_or_cannot_be_read_is_left() ->
 
 def test_hole_in_front_of_a_part_of_a_segment_is_completed() -> None:
     """At least once: the only known copy of its records is behind those of later ones."""
-    whole, late = segment(10, 50, Run(10, 90, 1), Run(30, 150, 20)), segment(11, 30, Run(11, 300, 10), Run(25, 310, 5))
-    (completed, *rest) = found([whole, late], lambda hole: [Run(hole.start, hole.target_start, 1)], exactly_once=False)
+    whole, late = (
+        segment(10, 50, Extent(10, 90, 1), Extent(30, 150, 20)),
+        segment(11, 30, Extent(11, 300, 10), Extent(25, 310, 5)),
+    )
+    (completed, *rest) = found(
+        [whole, late], lambda hole: [Extent(hole.start, hole.target_start, 1)], exactly_once=False
+    )
     assert completed.end.target.leader_epoch == whole.end.target.leader_epoch
     assert not rest
 
 
 @pytest.mark.parametrize("error", [Unproved("it differs"), FlowError("the transform fails"), LogTruncated("cut", 7)])
 def test_hole_that_cannot_be_read_is_unknown(error: Exception) -> None:
-    def fails(_: Hole) -> list[Run]:
+    def fails(_: Hole) -> list[Extent]:
         raise error
 
     index = OffsetIndex([FIRST, LAST], 60, exactly_once=True)

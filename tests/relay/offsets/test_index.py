@@ -1,4 +1,4 @@
-"""The offset index: runs laid over each other, holes, and both directions."""
+"""The offset index: extents laid over each other, holes, and both directions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from mirror.relay.offsets.extents import Extent
 from mirror.relay.offsets.index import UNKNOWN, Hole, OffsetIndex, Place, Translation
-from mirror.relay.offsets.runs import Run
 from mirror.relay.offsets.segments import Segment
 from mirror.relay.progress.committed import Beginning
 from tests.relay.offsets.test_segments import segment
 
-FIRST = segment(10, 40, Run(12, 100, 5), Run(20, 106, 3))
+FIRST = segment(10, 40, Extent(12, 100, 5), Extent(20, 106, 3))
 """Records at 12 to 16 and 20 to 22; a marker at the target's 105."""
 
 
@@ -90,7 +90,7 @@ def test_what_is_behind_the_progress_does_not_count() -> None:
 
 
 def test_hole_is_asked_for_only_if_the_answer_needs_it() -> None:
-    both = index(FIRST, segment(60, 70, Run(60, 200, 10)), copied_to=80)
+    both = index(FIRST, segment(60, 70, Extent(60, 200, 10)), copied_to=80)
     hole = Hole(40, 60, 109, 200)
     assert both.translate(22) == (Place.RECORD, 108)
     assert both.translate(65) == (Place.RECORD, 205)
@@ -98,14 +98,14 @@ def test_hole_is_asked_for_only_if_the_answer_needs_it() -> None:
     assert both.translate_back(150) == hole
     assert both.translate(70) == Hole(70, 80, 210, None)
     assert both.translate(81) == Hole(70, 80, 210, None)
-    both.fill(hole, [Run(45, 150, 2)])
+    both.fill(hole, [Extent(45, 150, 2)])
     assert both.translate(23) == (Place.NEXT, 150)
     assert both.translate(46) == (Place.RECORD, 151)
     assert both.translate_back(152) == (Place.NEXT, 60)
 
 
 def test_hole_that_cannot_be_filled_is_unknown_and_nothing_else_is() -> None:
-    both = index(FIRST, segment(60, 70, Run(60, 200, 10)), copied_to=70)
+    both = index(FIRST, segment(60, 70, Extent(60, 200, 10)), copied_to=70)
     both.leave_unknown(Hole(40, 60, 109, 200))
     assert [both.translate(offset) for offset in (23, 50)] == [UNKNOWN] * 2
     assert both.translate_back(150) == UNKNOWN
@@ -114,7 +114,7 @@ def test_hole_that_cannot_be_filled_is_unknown_and_nothing_else_is() -> None:
 
 
 def test_last_copy_of_a_record_counts() -> None:
-    repeated = index(FIRST, segment(14, 40, Run(14, 120, 3), Run(20, 123, 3)), exactly_once=False)
+    repeated = index(FIRST, segment(14, 40, Extent(14, 120, 3), Extent(20, 123, 3)), exactly_once=False)
     assert repeated.translate(13) == (Place.RECORD, 101)
     assert repeated.translate(14) == (Place.RECORD, 120)
     assert repeated.translate(22) == (Place.RECORD, 125)
@@ -127,7 +127,7 @@ def test_last_copy_of_a_record_counts() -> None:
 
 def test_records_that_the_source_has_lost_are_passed() -> None:
     """It was cut back to 14 after they were copied, and has other records at their offsets."""
-    again = index(FIRST, segment(14, 30, Run(18, 120, 2)), copied_to=30)
+    again = index(FIRST, segment(14, 30, Extent(18, 120, 2)), copied_to=30)
     assert again.translate(15) == (Place.NEXT, 120)
     assert again.translate(20) == (Place.END, 122)
     assert again.translate_back(101) == (Place.RECORD, 13)
@@ -135,9 +135,9 @@ def test_records_that_the_source_has_lost_are_passed() -> None:
 
 
 def test_older_write_of_a_segment_says_nothing_else() -> None:
-    whole = segment(10, 40, *FIRST.runs)
-    part = segment(10, 15, Run(12, 100, 3))
-    middle = segment(14, 21, Run(14, 102, 3), Run(20, 106, 1))
+    whole = segment(10, 40, *FIRST.extents)
+    part = segment(10, 15, Extent(12, 100, 3))
+    middle = segment(14, 21, Extent(14, 102, 3), Extent(20, 106, 1))
     for order in ([whole, part, middle], [middle, part, whole]):
         found = index(*order)
         assert [found.translate(offset) for offset in range(10, 42)] == [
@@ -147,28 +147,28 @@ def test_older_write_of_a_segment_says_nothing_else() -> None:
 
 def test_index_that_contradicts_itself_says_nothing() -> None:
     """Any client may have written it: exactly once, later records are behind the earlier ones."""
-    crossed = index(segment(0, 10, Run(0, 100, 10)), segment(10, 20, Run(10, 50, 10)), copied_to=20)
+    crossed = index(segment(0, 10, Extent(0, 100, 10)), segment(10, 20, Extent(10, 50, 10)), copied_to=20)
     assert (crossed.translate(3), crossed.translate_back(52)) == (UNKNOWN, UNKNOWN)
     assert crossed.translate(21) == Translation(Place.NOT_COPIED, None)
 
 
 def test_last_copy_counts_of_attempts_that_wrote_between_each_other() -> None:
     """At least once, an attempt is not fenced: it may append behind what a later one has begun with."""
-    late = segment(10, 14, Run(10, 100, 1), Run(12, 110, 1))
-    found = index(late, segment(12, 14, Run(12, 105, 1)), copied_to=14, exactly_once=False)
+    late = segment(10, 14, Extent(10, 100, 1), Extent(12, 110, 1))
+    found = index(late, segment(12, 14, Extent(12, 105, 1)), copied_to=14, exactly_once=False)
     assert found.translate(12) == (Place.RECORD, 110)
     assert found.translate_back(105) == (Place.RECORD, 12)
 
 
 def test_late_copy_behind_those_of_later_records_does_not_count() -> None:
     """A group that went on there would skip them."""
-    copied = segment(10, 30, Run(10, 100, 20)), segment(30, 40, Run(30, 130, 10))
-    found = index(*copied, segment(10, 15, Run(10, 120, 5)), exactly_once=False)
+    copied = segment(10, 30, Extent(10, 100, 20)), segment(30, 40, Extent(30, 130, 10))
+    found = index(*copied, segment(10, 15, Extent(10, 120, 5)), exactly_once=False)
     assert [found.translate(offset) for offset in range(10, 41)] == [
         index(*copied, exactly_once=False).translate(offset) for offset in range(10, 41)
     ]
     assert found.translate_back(121) == (Place.RECORD, 11)
-    repeated = segment(10, 15, Run(10, 140, 5)), segment(30, 40, Run(30, 150, 10))
+    repeated = segment(10, 15, Extent(10, 140, 5)), segment(30, 40, Extent(30, 150, 10))
     last = index(*copied, *repeated, exactly_once=False)
     assert [last.translate(offset) for offset in (10, 15, 29, 30)] == [
         (Place.RECORD, 100),
@@ -179,17 +179,17 @@ def test_late_copy_behind_those_of_later_records_does_not_count() -> None:
 
 
 def test_record_whose_only_known_copy_is_behind_those_of_later_ones_is_looked_for() -> None:
-    late = segment(10, 20, Run(10, 200, 10))
-    found = index(segment(20, 40, Run(20, 100, 20)), late, exactly_once=False, beginning=Beginning(10, 50))
+    late = segment(10, 20, Extent(10, 200, 10))
+    found = index(segment(20, 40, Extent(20, 100, 20)), late, exactly_once=False, beginning=Beginning(10, 50))
     assert found.translate(12) == Hole(10, 20, 50, 100)
-    found.fill(Hole(10, 20, 50, 100), [Run(10, 60, 10)])
+    found.fill(Hole(10, 20, 50, 100), [Extent(10, 60, 10)])
     assert found.translate(12) == (Place.RECORD, 62)
     assert found.translate_back(203) == (Place.RECORD, 13)
 
 
 def test_copies_behind_the_end_of_what_the_progress_covers_do_not_count() -> None:
     """An attempt that is not fenced may repeat records there, in front of which later ones are not committed yet."""
-    late = segment(10, 40, Run(12, 200, 5), Run(20, 206, 3))
+    late = segment(10, 40, Extent(12, 200, 5), Extent(20, 206, 3))
     found = index(FIRST, late, exactly_once=False, target_end=109)
     assert found.translate(22) == (Place.RECORD, 108)
     assert found.translate(40) == (Place.END, 109)
@@ -200,8 +200,8 @@ def test_copies_behind_the_end_of_what_the_progress_covers_do_not_count() -> Non
 def test_offset_in_front_of_a_known_copy_is_that_of_the_next_record_that_was_not_read() -> None:
     """The copies of 10 to 19 that were in front of that of 20 are not known: a group at 100 has read none of them."""
     found = index(
-        segment(20, 25, Run(20, 120, 5)),
-        segment(10, 40, Run(10, 130, 30)),
+        segment(20, 25, Extent(20, 120, 5)),
+        segment(10, 40, Extent(10, 130, 30)),
         exactly_once=False,
         beginning=Beginning(10, 90),
     )
@@ -232,7 +232,7 @@ def test_index_begins_where_the_copy_did() -> None:
     assert [begun.translate(offset) for offset in (3, 4, 9)] == [UNKNOWN, hole, hole]
     assert [begun.translate_back(offset) for offset in (89, 90, 99)] == [UNKNOWN, hole, hole]
     assert begun.translate(12) == (Place.RECORD, 100)
-    begun.fill(hole, [Run(5, 92, 2)])
+    begun.fill(hole, [Extent(5, 92, 2)])
     assert [begun.translate(offset) for offset in (4, 6, 7)] == [
         (Place.NEXT, 92),
         (Place.RECORD, 93),

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirror.cluster.types import EpochEndOffset
-from mirror.relay.offsets import runs
+from mirror.relay.offsets import extents
+from mirror.relay.offsets.extents import span_of
 from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
-from mirror.relay.offsets.runs import span_of
 from mirror.relay.offsets.segments import EpochEnds, Segment, SegmentKey, encode, key_of, parse, segment_of, standing
 from mirror.relay.partition.parts.anchoring import anchor_at
 from mirror.relay.partition.states import CopyState
@@ -86,7 +86,7 @@ class OffsetModel(CopyModel):
         if self.stored is None or self.stored.target is None or self.choose(3) == 0:
             return
         anchor = anchor_at(self.stored, self.stored.target, 0, exactly_once=False)
-        found = [runs.Run(value, base + number, 1) for number, value in enumerate(values)]
+        found = [extents.Extent(value, base + number, 1) for number, value in enumerate(values)]
         for span in span_of(values[0], values[-1] + 1, base, found):
             one = segment_of(span, anchor)
             self.segments[key_of(TARGET, one)] = one
@@ -238,15 +238,15 @@ class OffsetModel(CopyModel):
     seed=st.integers(0, 2**32),
     steps=st.integers(0, 150),
     interval_ms=st.sampled_from([0, 1_500, 60_000]),
-    most_runs=st.sampled_from([1, 3, 512]),
+    most_extents=st.sampled_from([1, 3, 512]),
 )
 @settings(max_examples=150, deadline=None)
 def test_every_offset_is_translated_to_the_same_record_and_back(
-    log: list[Entry], atomic: bool, batch_size: int, seed: int, steps: int, interval_ms: int, most_runs: int
+    log: list[Entry], atomic: bool, batch_size: int, seed: int, steps: int, interval_ms: int, most_extents: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(anchors, "INTERVAL_MS", interval_ms)
-        patch.setattr(runs, "MAX_RUNS", most_runs)
+        patch.setattr(extents, "MAX_EXTENTS", most_extents)
         model = OffsetModel(log, atomic=atomic, batch_size=batch_size, choose=random.Random(seed).randrange)
         for _ in range(steps):
             model.step()

@@ -10,7 +10,7 @@ import pytest
 
 from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import Outcome, RangeResult
-from mirror.relay.partition.writers.takeover import transactional_id
+from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress import anchors
 from mirror.relay.progress.anchors import key_of
 from mirror.relay.progress.committed import ProgressStore

@@ -13,7 +13,7 @@ from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import PartitionReport, TaskState
 from mirror.relay.partition.machine import ending
 from mirror.relay.partition.parts import retry
-from mirror.relay.partition.writers.takeover import transactional_id
+from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.control import control_partition
 from mirror.relay.task import lifecycle, reporting

@@ -8,7 +8,7 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.partition.writers.takeover import transactional_id
+from mirror.relay.partition.writers.fence import transactional_id
 from mirror.wire.api import Api
 from tests.fakes.control import Action, ServerCall
 from tests.fakes.record_batches import build

@@ -10,7 +10,7 @@ from mirror.client import Admin, OffsetAndMetadata, Producer, TopicPartition
 from mirror.relay.batches.reencode_decision import MAX_SMALL_BATCH_BYTES
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.way import Way
-from mirror.relay.partition.writers.takeover import transactional_id
+from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.committed import ProgressStore, group_of, lazy_group_of
 from mirror.wire.api import Api
 from tests.fakes.control import Action

@@ -12,7 +12,7 @@ from mirror.producer.batch.batches import RecordMetadata
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.byte_limits import InFlightBatch, SendWindow
 from mirror.relay.model.ranges import RangeResult
-from mirror.relay.offsets.runs import AppendedRuns
+from mirror.relay.offsets.extents import AppendedExtents
 from mirror.relay.progress.committed import ProgressTotals
 
 _MIN_COUNTED_BYTES: Final = 16 * 1024
@@ -91,7 +91,7 @@ class Outbox:
         log_end: int,
         owner: Hashable,
         on_answered: Callable[[bool], None],
-        appends: AppendedRuns,
+        appends: AppendedExtents,
     ) -> None:
         """``owner`` queues in the window; ``on_answered(failed)`` is called on the network thread.
 

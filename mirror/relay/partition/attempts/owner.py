@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Protocol
 
-from mirror.relay.offsets.runs import AppendedRuns
+from mirror.relay.offsets.extents import AppendedExtents
 from mirror.relay.partition.attempts.outbox import CommitCounts
 from mirror.relay.progress.committed import Progress
 
@@ -31,7 +31,7 @@ class AttemptOwner(Protocol):
         ...
 
     @property
-    def appends(self) -> AppendedRuns:
+    def appends(self) -> AppendedExtents:
         """Gathers the offsets of what is acknowledged."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mirror.relay.offsets.runs import AppendedRuns
+from mirror.relay.offsets.extents import AppendedExtents
 from mirror.relay.partition.attempts.attempt import CopyAttempt
 from mirror.relay.partition.attempts.outbox import CommitCounts
 from mirror.relay.partition.parts.copy_parts import CopyParts
@@ -32,9 +32,9 @@ class CommitRecorder:
         return self._parts.retry.winding_up
 
     @property
-    def appends(self) -> AppendedRuns:
+    def appends(self) -> AppendedExtents:
         """Gathers the offsets of what is acknowledged, over all attempts."""
-        return self._parts.indexing.runs
+        return self._parts.indexing.extents
 
     def begin(self, attempt: CopyAttempt | None, writer: TargetWriter) -> None:
         """The commits from now on are those of ``attempt``; None: it does not read yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mirror.relay.offsets.runs import AppendedRuns
+from mirror.relay.offsets.extents import AppendedExtents
 from mirror.relay.offsets.segments import Segment, segment_of
 from mirror.relay.partition.attempts.commits import Commits
 from mirror.relay.partition.attempts.outbox import Outbox
@@ -15,7 +15,7 @@ from mirror.relay.progress.gaps import Gap, GapKind
 
 
 class OffsetIndexing:
-    """Gathers the runs of a copy, over all its attempts, and says when to write them.
+    """Gathers the extents of a copy, over all its attempts, and says when to write them.
 
     A segment is written with an anchor, after ``interval_ms``, when it is full, and when the copy ends. It has only
     what is committed, or, without transactions, acknowledged.
@@ -23,7 +23,7 @@ class OffsetIndexing:
 
     def __init__(self, *, exactly_once: bool, interval_ms: int = 0) -> None:
         """``interval_ms`` 0: not after some time."""
-        self.runs: Final = AppendedRuns()
+        self.extents: Final = AppendedExtents()
         self._interval_ms: Final = interval_ms
         self._taken_ms = 0
         self._exactly_once: Final = exactly_once
@@ -45,7 +45,7 @@ class OffsetIndexing:
             mark = progress.target
             # Exactly once, all that is copied from the flow's start on is behind where the log ended then.
             is_first = self._exactly_once and mark is not None and mark.producer_id < 0
-            self.runs.restart(progress.offset, mark.end if mark is not None and is_first else None)
+            self.extents.restart(progress.offset, mark.end if mark is not None and is_first else None)
             self._end = None
         return rest
 
@@ -57,42 +57,42 @@ class OffsetIndexing:
 
         Another process may have copied in between, and it may have sent again what the target had lost.
         """
-        known_end = max(self.runs.target_end, 0 if begun.target is None else begun.target.end)
+        known_end = max(self.extents.target_end, 0 if begun.target is None else begun.target.end)
         is_same = (begun.series, begun.topic_id) == (progress.series, progress.topic_id)
         appended = progress.target is not None and progress.target.end > known_end
-        return is_same and not (appended or self.runs.is_broken) and self.runs.end == progress.offset
+        return is_same and not (appended or self.extents.is_broken) and self.extents.end == progress.offset
 
     def skip_gap(self, gap: Gap) -> None:
         """The source has deleted what is next; the attempt, which has committed all before that, does not copy it.
 
         At least once an earlier attempt may have: the target may have records of it.
         """
-        if self._exactly_once and gap.kind is GapKind.RETENTION and self.runs.end == gap.offset:
-            self.runs.skip_to(gap.resume)
-            self.runs.commit()
+        if self._exactly_once and gap.kind is GapKind.RETENTION and self.extents.end == gap.offset:
+            self.extents.skip_to(gap.resume)
+            self.extents.commit()
 
     def on_committed(self, commits: Commits, outbox: Outbox, now_ms: int, *, due: bool) -> list[Segment]:
         """A commit has succeeded (ms since 1970); return the segments to write, if that is ``due`` or one is full."""
-        self.runs.commit()
+        self.extents.commit()
         committed = commits.committed
         if committed.target is not None and committed.target.leader_epoch is not None:
             self._end = anchor_at(committed, committed.target, now_ms, exactly_once=self._exactly_once)
         waited = self._interval_ms > 0 and not 0 <= now_ms - self._taken_ms < self._interval_ms
-        segments = self._take() if due or waited or self.runs.is_full or self.runs.is_broken else []
+        segments = self._take() if due or waited or self.extents.is_full or self.extents.is_broken else []
         self._taken_ms = now_ms if due or waited else self._taken_ms
-        if self.runs.is_broken or self.runs.is_full:  # full: they cannot be written
-            self.runs.restart(outbox.acked_offset, None)
+        if self.extents.is_broken or self.extents.is_full:  # full: they cannot be written
+            self.extents.restart(outbox.acked_offset, None)
         return segments
 
     def take_rest(self) -> list[Segment]:
         """Return what is left to be written when an attempt has ended."""
         if self._atomic:
-            self.runs.roll_back()
+            self.extents.roll_back()
         else:
-            self.runs.commit()
+            self.extents.commit()
         return self._take()
 
     def _take(self) -> list[Segment]:
         """Without an anchor nothing is taken: it would not be known whether the target still has it."""
         end = self._end
-        return [] if end is None else [segment_of(span, end) for span in self.runs.take()]
+        return [] if end is None else [segment_of(span, end) for span in self.extents.take()]

@@ -15,7 +15,7 @@ from mirror.errors import KafkaTimeout
 from mirror.producer.batch.batches import Callback
 from mirror.relay.futures import done
 from mirror.relay.model.way import Way
-from mirror.relay.partition.writers.takeover import read_latest_progress
+from mirror.relay.partition.writers.fence import read_latest_progress
 from mirror.relay.progress.committed import NO_TOTALS, Progress, to_offset
 from mirror.relay.progress.committer import ProgressCommitter, commit_due_ms
 from mirror.relay.progress.position import FoundPosition

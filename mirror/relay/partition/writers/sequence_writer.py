@@ -20,14 +20,14 @@ from mirror.errors import ClientClosed, KafkaError, KafkaTimeout
 from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH
 from mirror.relay.futures import done, failed, or_else, then
 from mirror.relay.model.way import Way
-from mirror.relay.partition.writers.takeover import (
+from mirror.relay.partition.writers.fence import (
     PENDING_MS,
     PartitionTransactions,
     PendingOffsets,
     Search,
+    fence_and_find,
+    fence_and_find_after_loss,
     read_latest_progress,
-    take_over,
-    take_over_after_loss,
 )
 from mirror.relay.progress.committed import Progress, ProgressChanged, to_offset
 from mirror.relay.progress.committer import ProgressCommitter, commit_due_ms
@@ -206,10 +206,10 @@ class SequenceWriter:
         def take(found: Progress | None) -> Future[FoundPosition]:
             if loss is None:
                 base = _base_of(self._opened_with, progress, found)
-                return take_over(fencing, self._search, base, Way.SEQUENCES, timeout_ms)
+                return fence_and_find(fencing, self._search, base, Way.SEQUENCES, timeout_ms)
             if found != self._opened_with:
                 raise ProgressChanged  # the loss was that of another progress
-            return take_over_after_loss(fencing, self._search, progress, loss, timeout_ms)
+            return fence_and_find_after_loss(fencing, self._search, progress, loss, timeout_ms)
 
         return then(then(read, take), lambda found: self._adopt(found, progress, timeout_ms, loss))
 

@@ -17,12 +17,12 @@ from mirror.producer.id_gate import OnProducerId
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done, then
 from mirror.relay.model.way import Way
-from mirror.relay.partition.writers.takeover import (
+from mirror.relay.partition.writers.fence import (
     PartitionTransactions,
     Search,
+    fence_and_find,
+    fence_and_find_after_loss,
     read_latest_progress,
-    take_over,
-    take_over_after_loss,
 )
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.position import FoundPosition
@@ -195,9 +195,9 @@ class ExactlyOnceWriter:
             return done(found)
 
         if loss is None:
-            taken = take_over(self._transactions, self._search, progress, progress.way, timeout_ms)
+            taken = fence_and_find(self._transactions, self._search, progress, progress.way, timeout_ms)
         else:
-            taken = take_over_after_loss(self._transactions, self._search, progress, loss, timeout_ms)
+            taken = fence_and_find_after_loss(self._transactions, self._search, progress, loss, timeout_ms)
         return then(taken, on_found)
 
     def acquire_timeout(self) -> KafkaTimeout:

@@ -44,8 +44,8 @@ class Site:
         self.producer = self
         monkeypatch.setattr(sequence_writer, "PartitionTransactions", self._fencing)
         monkeypatch.setattr(sequence_writer, "read_latest_progress", lambda *_, **__: done(self.progress))
-        monkeypatch.setattr(sequence_writer, "take_over", self._take_over)
-        monkeypatch.setattr(sequence_writer, "take_over_after_loss", self._take_over)
+        monkeypatch.setattr(sequence_writer, "fence_and_find", self._fence_and_find)
+        monkeypatch.setattr(sequence_writer, "fence_and_find_after_loss", self._fence_and_find)
         any_ = cast("Any", self)
         shared = SharedClients(any_, any_, any_, any_, valid_ms)
         self.writer = SequenceWriter("flow", TARGET, any_, shared, 1, any_)
@@ -62,7 +62,7 @@ class Site:
         self.calls.append("fence")
         return self
 
-    def _take_over(self, fencing: object, search: object, progress: Progress, *_: object) -> Future[FoundPosition]:
+    def _fence_and_find(self, fencing: object, search: object, progress: Progress, *_: object) -> Future[FoundPosition]:
         assert fencing is search is self
         self.calls.append("take over")
         self.searched_from.append(progress)

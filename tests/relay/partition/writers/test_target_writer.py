@@ -12,7 +12,7 @@ from mirror.cluster.types import TopicPartition
 from mirror.errors import BrokerError, KafkaError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.futures import done
-from mirror.relay.partition.writers import takeover
+from mirror.relay.partition.writers import fence
 from mirror.relay.partition.writers.target_writer import ExactlyOnceWriter
 from tests.relay.copy_harness import progress_at
 from tests.relay.hand_context import TARGET
@@ -79,7 +79,7 @@ def producers(monkeypatch: pytest.MonkeyPatch) -> list[HandProducer]:
         created.append(HandProducer(settings, memory=memory))
         return created[-1]
 
-    monkeypatch.setattr(takeover, "Producer", create)
+    monkeypatch.setattr(fence, "Producer", create)
     return created
 
 

@@ -1,7 +1,7 @@
-"""Runs: source offsets and target offsets whose distance is constant, gathered from acknowledged appends. Pure.
+"""Extents: source offsets and target offsets whose distance is constant, gathered from acknowledged appends. Pure.
 
-A run is stored as three numbers: how many offsets of the source and of the target are between it and the run before,
-and its length. Most of them take one byte each.
+An extent is stored as three numbers: how many offsets of the source and of the target are between it and the one
+before, and its length. Most of them take one byte each.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-MAX_RUNS: Final = 512
-"""A span has at most this many runs, and the one that is not complete: about 2 KB."""
+from mirror.wire.integers import INT64_MAX
 
-_MAX_OFFSET: Final = 2**63 - 1
+MAX_EXTENTS: Final = 512
+"""A span has at most this many extents, and the one that is not complete: about 2 KB."""
+
 _MAX_VARINT_BITS: Final = 63
 
 
-class Run(NamedTuple):
+class Extent(NamedTuple):
     """The records at the source offsets from ``source`` on are at the target offsets from ``target`` on."""
 
     source: int
@@ -25,7 +26,7 @@ class Run(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Source offsets ``[start, end)`` of which all records are known, and their runs."""
+    """Source offsets ``[start, end)`` of which all records are known, and their extents."""
 
     start: int
     end: int
@@ -34,11 +35,11 @@ class Span(NamedTuple):
     target_end: int
     """The target offset behind its last record."""
     encoded: bytes
-    """The runs, for :func:`decode_runs`."""
+    """The extents, for :func:`decode_extents`."""
 
 
-class AppendedRuns:
-    """The runs of one copy from a source offset on; what is not committed can be taken back."""
+class AppendedExtents:
+    """The extents of one copy from a source offset on; what is not committed can be taken back."""
 
     def __init__(self) -> None:
         self.restart(0, None)
@@ -104,7 +105,7 @@ class AppendedRuns:
         self._base_source, self._base_target = self._source + self._length, self._target + self._length
         self._length = 0
         self._count += 1
-        if self._count == MAX_RUNS:
+        if self._count == MAX_EXTENTS:
             self._parts.append((len(self._body), self._base_source, self._base_target))
             self._count = 0
 
@@ -127,14 +128,14 @@ class AppendedRuns:
 
     def commit(self) -> None:
         """Everything so far is committed."""
-        run = self._source, self._target, self._length
+        extent = self._source, self._target, self._length
         base = self._base_source, self._base_target, self._target_start
-        self._committed = len(self._body), len(self._parts), self._count, run, base, self.end
+        self._committed = len(self._body), len(self._parts), self._count, extent, base, self.end
 
     def roll_back(self) -> None:
         """Forget what is not committed."""
-        size, parts, self._count, run, base, self.end = self._committed
-        self._source, self._target, self._length = run
+        size, parts, self._count, extent, base, self.end = self._committed
+        self._source, self._target, self._length = extent
         self._base_source, self._base_target, self._target_start = base
         del self._body[size:], self._parts[parts:]
         self.is_broken = False
@@ -163,29 +164,29 @@ class AppendedRuns:
         return spans
 
 
-def span_of(start: int, end: int, target_start: int, runs: Iterable[Run]) -> list[Span]:
-    """Return ``runs``, which are in order, as spans: adjoining runs become one, and too many runs become more spans."""
-    gathered = AppendedRuns()
+def span_of(start: int, end: int, target_start: int, extents: Iterable[Extent]) -> list[Span]:
+    """Return ``extents``, which are in order, as spans: adjoining ones become one, and too many become more spans."""
+    gathered = AppendedExtents()
     gathered.restart(start, target_start)
-    for run in runs:
-        gathered.append(run.source, run.target, run.length, (), run.source + run.length)
+    for extent in extents:
+        gathered.append(extent.source, extent.target, extent.length, (), extent.source + extent.length)
     gathered.skip_to(end)
     return [] if gathered.is_broken else gathered.take()
 
 
-def decode_runs(start: int, target_start: int, encoded: bytes) -> Iterator[Run]:
-    """Yield the runs of a span. Raises ValueError if ``encoded`` is none of :class:`Span`."""
+def decode_extents(start: int, target_start: int, encoded: bytes) -> Iterator[Extent]:
+    """Yield the extents of a span. Raises ValueError if ``encoded`` is none of :class:`Span`."""
     source, target = start, target_start
     numbers = decode_numbers(encoded)
     for gap in numbers:
         try:
             source, target, length = source + gap, target + next(numbers), next(numbers)
         except StopIteration:
-            raise ValueError("a run is incomplete") from None
-        if length < 1 or max(source, target) + length > _MAX_OFFSET:
-            msg = f"a run of {length} records at {source}"
+            raise ValueError("an extent is incomplete") from None
+        if length < 1 or max(source, target) + length > INT64_MAX:
+            msg = f"an extent of {length} records at {source}"
             raise ValueError(msg)
-        yield Run(source, target, length)
+        yield Extent(source, target, length)
         source, target = source + length, target + length
 
 

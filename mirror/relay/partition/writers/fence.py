@@ -1,4 +1,4 @@
-"""Takes a target partition over from earlier attempts: fences them, and finds the exact position (KIP-98).
+"""Fences the earlier attempts at a target partition, and finds the exact position behind them (KIP-98).
 
 A transaction marker raises the producer epoch that the partition's leader requires, even if the transaction holds no
 data. So one empty transaction shuts out every earlier attempt, and what is in the log before its marker is all that
@@ -191,7 +191,7 @@ class PartitionTransactions:
         return closed
 
 
-def take_over(
+def fence_and_find(
     transactions: PartitionTransactions, search: Search, progress: Progress, way: Way, timeout_ms: int
 ) -> Future[FoundPosition]:
     """Fence earlier attempts with ``progress`` as the claim of this ``way``, and find what is appended behind it.
@@ -211,7 +211,7 @@ def take_over(
     return then(fenced, find)
 
 
-def take_over_after_loss(
+def fence_and_find_after_loss(
     transactions: PartitionTransactions, search: Search, anchored: Progress, loss: TargetLoss, timeout_ms: int
 ) -> Future[FoundPosition]:
     """Fence earlier attempts, find what still stands behind the anchor ``anchored``, and claim that position.

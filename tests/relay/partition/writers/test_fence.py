@@ -9,7 +9,7 @@ from typing import Any, cast
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.futures import done
 from mirror.relay.model.way import Way
-from mirror.relay.partition.writers.takeover import PartitionTransactions, take_over, take_over_after_loss
+from mirror.relay.partition.writers.fence import PartitionTransactions, fence_and_find, fence_and_find_after_loss
 from mirror.relay.progress.committed import NO_TOTALS, Progress, from_offset, to_offset
 from mirror.relay.progress.position import Appenders, FoundPosition
 from mirror.relay.progress.target_log import TargetMark
@@ -54,7 +54,7 @@ class Search:
 def searched_for(progress: Progress, identity: ProducerId) -> tuple[Appenders, Progress]:
     """Whose appends are searched for, and the claim."""
     search, fences = Search(), Fences(identity)
-    take_over(cast("PartitionTransactions", fences), search, progress, Way.SEQUENCES, 1_000).result()
+    fence_and_find(cast("PartitionTransactions", fences), search, progress, Way.SEQUENCES, 1_000).result()
     (appenders,), (claim,) = search.asked, fences.claims
     return appenders, claim
 
@@ -98,7 +98,7 @@ def test_after_a_loss_the_appends_of_all_producers_that_have_copied_are_searched
     loss = TargetLoss(flow="flow", kind=LossKind.TRUNCATED, progress=lost, end=50, cut=30, producer_ids=known)
     search, fences = Search(), Fences(ProducerId(5, 0))
     anchored = replace(lost, offset=10)
-    found = take_over_after_loss(cast("PartitionTransactions", fences), search, anchored, loss, 1_000).result()
+    found = fence_and_find_after_loss(cast("PartitionTransactions", fences), search, anchored, loss, 1_000).result()
     assert search.asked == [Appenders(frozenset({1, 2, 3, 4, 5}), ended=False)]
     assert [claim.offset for claim in fences.claims] == [40, 10], "each attempt detects the loss until then"
     assert (found.progress.offset, found.loss) == (10, loss)
