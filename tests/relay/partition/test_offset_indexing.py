@@ -191,7 +191,7 @@ def test_runs_that_cannot_be_written_are_forgotten(monkeypatch: pytest.MonkeyPat
     extent = _extent(mark=replace(MARK, leader_epoch=None))
     for number in range(20):
         _copy(extent, 2 * number, 1_000 + 3 * number)
-    gathered = extent.copy._commits.appends
+    gathered = extent.copy._machine._commits.appends
     gathered.commit()
     assert len(_gathered(gathered)) <= 4
 

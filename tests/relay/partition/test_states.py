@@ -12,7 +12,7 @@ from mirror.relay.batches.exactly_once_way import WayRules
 from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.relay.model.way import Way
 from mirror.relay.partition.limits import FAILURE_BACKOFF_MS
-from mirror.relay.partition.machine import partition_copy
+from mirror.relay.partition.machine import copy_machine
 from mirror.relay.partition.states import (
     FIRST,
     TRANSITIONS,
@@ -217,7 +217,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Taken:
         found.add((state, event))
         return following(state, event)
 
-    monkeypatch.setattr(partition_copy, "following", follow)
+    monkeypatch.setattr(copy_machine, "following", follow)
     return found
 
 
