@@ -1,101 +1,88 @@
-"""The records of a flow's inventory topic: which topics the flow has created on the target, and what it set. Pure.
-
-The keys of a target topic share a record. A record is of one topic id: of a topic that was made again nothing is known.
-"""
+"""A flow's inventory on its target: read again and again, and stored under one fence for all that is kept in step."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mirror.alignment.decision import Known, Mark
-from mirror.relay.progress import stored_json as stored
+from mirror.alignment.inventory_records import Inventory, Key, record_of
+from mirror.relay.progress.fenced_writer import FencedWriter
+from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
+from mirror.relay.progress.followed_topic import FollowedTopic
+from mirror.timing import Clock
+from mirror.wire.decode import Record
 
-_VERSION: Final = 1
-_FIELDS: Final = 2
-"""Of a key at least: the mark and the value."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInventory:
-    """What a flow knows about one target topic."""
-
-    topic_id: str
-    created: bool = False
-    """Whether the flow has created it."""
-    configs: Mapping[str, Known] = field(default_factory=dict)
-    """By key."""
-
-    def settled(self) -> TopicInventory:
-        """Return the same after all changes of configurations were made."""
-        known = {key: one.settled() for key, one in self.configs.items()}
-        return TopicInventory(self.topic_id, self.created, {key: one for key, one in known.items() if one is not None})
+TIMEOUT_MS: Final = 20_000
+"""For each call."""
 
 
-class StoredInventory:
-    """What the inventory topic says: each record that is read replaces an earlier one of its key."""
-
-    def __init__(self) -> None:
-        self._topics: dict[str, TopicInventory] = {}
-
-    def clear(self) -> None:
-        """Forget everything: the topic is read from its beginning."""
-        self._topics.clear()
-
-    def take(self, key: bytes | None, value: bytes | None) -> None:
-        """Take a record of the topic. What cannot be parsed is not in the inventory."""
-        topic = parse_key(key)
-        if topic:
-            self.put(topic, parse_topic(value))
-
-    def put(self, topic: str, known: TopicInventory | None) -> None:
-        """Set what is known about a target topic; None: nothing."""
-        if known is None:
-            self._topics.pop(topic, None)
-        else:
-            self._topics[topic] = known
-
-    def of(self, topic: str, topic_id: str) -> TopicInventory | None:
-        """Return what is known about the target topic of this name and id."""
-        found = self._topics.get(topic)
-        return found if found is not None and found.topic_id == topic_id else None
+def transactional_id(flow: str) -> str:
+    """Return the id under which a flow stores what it changes. No partition has it: theirs end with a number."""
+    return f"mirror.{flow}.inventory"
 
 
-def encode_key(topic: str) -> bytes:
-    """Return the key of a target topic's record."""
-    return json.dumps({"topic": topic}, separators=(",", ":")).encode()
+class FlowInventory:
+    """Its calls wait for the target; use it in one thread."""
 
+    def __init__(self, target_options: Mapping[str, object], flow: str, clock: Clock) -> None:
+        """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
+        self.records: Final = Inventory()
+        """As they were read or stored last."""
+        self._topic: Final = FlowTopic(target_options, inventory_topic_of(flow))
+        self._writer: Final = FencedWriter(self._topic, transactional_id(flow), TIMEOUT_MS)
+        self._clock: Final = clock
+        self._followed: FollowedTopic | None = None
+        self._written: Final[dict[bytes, int]] = {}
+        """Where the records are that this process has written, by key."""
 
-def parse_key(key: bytes | None) -> str:
-    """Parse :func:`encode_key`; empty for anything else."""
-    return stored.text(stored.parse_object(key).get("topic"))
+    @property
+    def name(self) -> str:
+        """The name of the topic."""
+        return self._topic.tp.topic
 
+    @property
+    def options(self) -> Mapping[str, object]:
+        """The dotted keys that every client of the target takes."""
+        return self._topic.options
 
-def encode_topic(known: TopicInventory) -> bytes:
-    """Return the record of a topic as JSON."""
-    configs = {key: [one.mark.value, one.value, *one.before] for key, one in sorted(known.configs.items())}
-    fields = {"v": _VERSION, "id": known.topic_id, "created": known.created, "configs": configs}
-    return json.dumps(fields, separators=(",", ":")).encode()
+    def close(self) -> None:
+        """Close the connections that the calls have opened."""
+        self._writer.close()
+        if self._followed is not None:
+            self._followed.close()
 
+    def begin(self) -> None:
+        """Fence earlier owners, if this one has not yet: they store nothing afterwards. Raises KafkaError."""
+        self._writer.begin()
 
-def parse_topic(value: bytes | None) -> TopicInventory | None:
-    """Parse :func:`encode_topic`, without what cannot be parsed; None if there is nothing."""
-    fields = stored.parse_object(value)
-    topic_id, configs = stored.text(fields.get("id")), fields.get("configs")
-    if fields.get("v") != _VERSION or not topic_id or not isinstance(configs, dict):
-        return None
-    known = {key: one for key, given in configs.items() if (one := _known(given)) is not None}
-    return TopicInventory(topic_id, fields.get("created") is True, known)
+    def give_way(self) -> None:
+        """Another owner has fenced this one: the next :meth:`begin` fences that one."""
+        self._writer.close()
 
+    def read(self) -> bool:
+        """Read what was stored since the last call; return whether there is such a topic. Raises KafkaError."""
+        if self._followed is None:
+            self._followed = FollowedTopic(self._topic)
+        self._followed.follow(self._clock, TIMEOUT_MS, clear=self._clear, take=self._take)
+        return self._followed.exists
 
-def _known(given: Any) -> Known | None:
-    if not isinstance(given, list) or len(given) < _FIELDS:
-        return None
-    mark, *values = given
-    if not isinstance(mark, str) or mark not in set(Mark):
-        return None
-    if any(value is not None and not isinstance(value, str) for value in values):
-        return None
-    return Known(Mark(mark), values[0], tuple(values[1:]))
+    def store(self, records: Mapping[Key, Any]) -> None:
+        """Store what the inventory does not have yet, all or none; None removes a record. Raises KafkaError, Fenced."""
+        new = {key: value for key, value in records.items() if (value or None) != self.records.get(key)}
+        if new:
+            encoded = [record_of(key, value) for key, value in new.items()]
+            offsets = self._writer.write(encoded)
+            self._written.update(zip((one.key for one in encoded), offsets, strict=True))
+            for key, value in new.items():
+                self.records.put(key, value)
+
+    def _clear(self) -> None:
+        self.records.clear()
+        self._written.clear()
+
+    def _take(self, record: Record) -> None:
+        """Take a record, unless this process has written a later one of its key: that may become visible later."""
+        key = bytes(record.key or b"")
+        if record.offset > self._written.get(key, -1):
+            self._written.pop(key, None)
+            self.records.take(key, record.value)

@@ -15,8 +15,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
-from mirror.alignment.deletions.records import Creations, adopted_record
-from mirror.alignment.ownership import Evidence, Standing, claimed_ids, is_owned, standing
+from mirror.alignment.inventory_records import Inventory, Key, Subject, record_of
+from mirror.alignment.ownership import Evidence, Standing, is_owned, standing
 from mirror.client import LATEST, Admin, TopicDescription, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout
 from mirror.relay.progress.committed import Progress, ProgressStore
@@ -38,7 +38,7 @@ def adopt(target_options: Mapping[str, object], flow: str, topics: Mapping[str, 
     """Store that a person has made these topics of the target the flow's. Raises KafkaError."""
     inventory = FlowTopic(target_options, inventory_topic_of(flow))
     for error in inventory.write(
-        {name: adopted_record(name, _id(one)) for name, one in topics.items()}, _TIMEOUT_MS
+        {name: record_of(Key(Subject.ADOPTED, name), _id(one)) for name, one in topics.items()}, _TIMEOUT_MS
     ).values():
         raise error
 
@@ -74,7 +74,7 @@ class OwnedTopics:
         if unknown:
             known = self._read_inventory()
             is_read = known is not None
-            unknown = self._without_owned(target, unknown, known or Creations())
+            unknown = self._without_owned(target, unknown, known or Inventory())
         evidence = {name: self._evidence(one) for name, one in unknown.items()}
         filled = self._filled(target, unknown)
         holding: dict[str, bool | None] = {}
@@ -86,11 +86,11 @@ class OwnedTopics:
         self._keep({name: topics[name] for name, one in found.items() if one is Standing.OWNED})
         return {name: found.get(name, Standing.OWNED) for name in topics}
 
-    def owned(self, target: Admin, topics: Mapping[str, TopicDescription], known: Creations) -> set[str]:
+    def owned(self, target: Admin, topics: Mapping[str, TopicDescription], known: Inventory) -> set[str]:
         """Return which of these topics of the target are owned, by the inventory as it was read. Raises KafkaError."""
         return topics.keys() - self._without_owned(target, self._unknown(topics), known).keys()
 
-    def recorded(self, target: Admin, topics: Mapping[str, TopicDescription], known: Creations) -> set[str]:
+    def recorded(self, target: Admin, topics: Mapping[str, TopicDescription], known: Inventory) -> set[str]:
         """Return which of these topics are :meth:`owned`, also by the progress topic; the log is not read.
 
         The progress topic is read once for each topic: what copies into a topic later commits progress, too. Raises
@@ -116,7 +116,7 @@ class OwnedTopics:
         self._owned.update((name, _id(one)) for name, one in topics.items() if _id(one))
 
     def _without_owned(
-        self, target: Admin, topics: Mapping[str, TopicDescription], known: Creations
+        self, target: Admin, topics: Mapping[str, TopicDescription], known: Inventory
     ) -> dict[str, TopicDescription]:
         """Return those that neither the inventory nor committed progress shows to be owned."""
         left = {name: one for name, one in topics.items() if not is_owned(self._evidence(one, known=known))}
@@ -134,25 +134,25 @@ class OwnedTopics:
         return left
 
     def _evidence(
-        self, topic: TopicDescription, *, known: Creations | None = None, progress: Collection[Progress] = ()
+        self, topic: TopicDescription, *, known: Inventory | None = None, progress: Collection[Progress] = ()
     ) -> Evidence:
-        claimed = frozenset[str]() if known is None else claimed_ids(known, topic.name)
+        claimed = frozenset[str]() if known is None else known.claimed_ids(topic.name)
         return Evidence(topic_id=_id(topic), claimed_ids=claimed, progress=progress)
 
-    def _read_inventory(self) -> Creations | None:
+    def _read_inventory(self) -> Inventory | None:
         """Return what the inventory says; nothing if this client may not read it, which the checks warn of.
 
         Records are copied without that permission: committed progress still shows what is owned. None: it does not
         answer, as long as its partition has no leader. Then only what nothing else shows to be owned has to wait.
         """
-        known = Creations()
+        known = Inventory()
         if self._inventory is None:
             return known
         try:
             for record in self._inventory.records(Timer(SystemClock(), _TIMEOUT_MS)):
                 known.take(record.key, record.value)
         except AuthorizationFailed:
-            return Creations()
+            return Inventory()
         except KafkaTimeout:
             return None
         return known

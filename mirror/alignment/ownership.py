@@ -11,7 +11,6 @@ import enum
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from mirror.alignment.deletions.records import Creations
 from mirror.relay.progress.committed import Progress
 
 
@@ -54,13 +53,6 @@ def standing(evidence: Evidence) -> Standing:
     if evidence.has_records is None:
         return Standing.UNREAD
     return Standing.FOREIGN if evidence.has_records else Standing.EMPTY
-
-
-def claimed_ids(known: Creations, topic: str) -> frozenset[str]:
-    """Return the ids under which the inventory says that the target topic of this name is the flow's."""
-    created = known.topics.get(topic)
-    ids = {"" if created is None else created.topic_id, known.configured.get(topic, ""), known.adopted.get(topic, "")}
-    return frozenset(ids - {""})
 
 
 def _is_of(progress: Progress, topic_id: str) -> bool:

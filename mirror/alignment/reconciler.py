@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout, NotRetriable
+from mirror.observation import Sides
 from mirror.timing import Clock, Timer
 
 FENCED_MS: Final = 10_000
 """Nothing is made later than this after its intent was to be stored: another owner may have begun since."""
 
 
-class Reason(enum.StrEnum):
+class Failure(enum.StrEnum):
     """Why the target has not made a change; the values are for users."""
 
     REFUSED = "refused"
@@ -86,23 +87,25 @@ class Change(Generic[V]):
 
     def fail(self, error: KafkaError) -> None:
         """Record that the call which was to make it has failed."""
-        self.hold(reason_of(error), str(error))
-        if self.reason is Reason.UNAVAILABLE:
+        self.hold(failure_of(error), str(error))
+        if self.reason is Failure.UNAVAILABLE:
             self.outcome = Outcome.UNKNOWN
 
 
-def reason_of(error: KafkaError) -> Reason:
+def failure_of(error: KafkaError) -> Failure:
     """Return why a change was not made, by the error of its call; what is not a refusal leaves it open."""
     if isinstance(error, AuthorizationFailed):
-        return Reason.UNAUTHORIZED
-    return Reason.REFUSED if isinstance(error, BrokerError | NotRetriable) else Reason.UNAVAILABLE
+        return Failure.UNAUTHORIZED
+    return Failure.REFUSED if isinstance(error, BrokerError | NotRetriable) else Failure.UNAVAILABLE
 
 
-class Ledger(Protocol):
+class IntentStore(Protocol):
     """The inventory of one flow on its target: what it knows about the target, and is about to change there."""
 
-    name: str
-    """Of its topic."""
+    @property
+    def name(self) -> str:
+        """The name of its topic."""
+        ...
 
     def begin(self) -> None:
         """Fence earlier owners, if this one has not yet: they store nothing afterwards. Raises KafkaError."""
@@ -121,13 +124,13 @@ class Ledger(Protocol):
         ...
 
 
-P = TypeVar("P", bound="Plan")
+P = TypeVar("P", bound="KindPlan")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 K = TypeVar("K", bound=Hashable)
 
 
-class Plan(Protocol):
+class KindPlan(Protocol):
     """What a round has found and decided."""
 
     def records(self) -> Mapping[Any, Any]:
@@ -138,7 +141,7 @@ class Plan(Protocol):
 class Kind(Protocol[P, R_co]):
     """One kind of what is kept in step. Its calls wait for the clusters."""
 
-    def plan(self) -> P:
+    def plan(self, sides: Sides) -> P:
         """Read both sides and decide, by the inventory as it was read; change nothing. Raises KafkaError."""
         ...
 
@@ -152,10 +155,12 @@ class Kind(Protocol[P, R_co]):
 
 
 class Making:
-    """The time in which the changes of one round are made."""
+    """The time in which the changes of one round are made, and stores what has become of them."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, store: Callable[[], None]) -> None:
         self._timer: Final = Timer(clock, FENCED_MS)
+        self.store: Final = store
+        """Stores what has become of the changes until now. Raises KafkaError, Fenced."""
 
     def send(
         self, changes: Mapping[K, Change[Any]], call: Callable[[list[K], int], Mapping[K, KafkaError | None]]
@@ -186,31 +191,31 @@ class Making:
 class Reconciler:
     """The rounds of one flow. Its calls wait for the clusters; use it in one thread."""
 
-    def __init__(self, ledger: Ledger, clock: Clock) -> None:
-        self._ledger: Final = ledger
+    def __init__(self, store: IntentStore, clock: Clock) -> None:
+        self._store: Final = store
         self._clock: Final = clock
 
     def give_way(self) -> None:
         """Another owner has fenced this one: the next round fences that one."""
-        self._ledger.give_way()
+        self._store.give_way()
 
-    def round(self, kind: Kind[P, R], *, write: bool = True) -> R:
-        """Bring what differs in step; without ``write`` only find it.
+    def round(self, kind: Kind[P, R], sides: Sides, *, write: bool = True) -> R:
+        """Bring what differs in step, by a new observation of both ``sides``; without ``write`` only find it.
 
         Raises KafkaError if a cluster does not answer, and Fenced if another owner has begun. What concerns single
         changes is in the report.
         """
         if write:
-            self._ledger.begin()
-        if not self._ledger.read() and write:
-            raise KafkaError(f"there is no topic {self._ledger.name} on the target, so nothing is brought in step")
-        plan = kind.plan()
+            self._store.begin()
+        if not self._store.read() and write:
+            raise KafkaError(f"there is no topic {self._store.name} on the target, so nothing is brought in step")
+        plan = kind.plan(sides)
         if write:
-            making = Making(self._clock)
-            self._ledger.store(plan.records())
+            making = Making(self._clock, lambda: self._store.store(plan.records()))
+            making.store()
             try:
                 kind.make(plan, making)
             finally:
                 # Also after a failure: of what was made before it, the inventory has more than an intent.
-                self._ledger.store(plan.records())
+                making.store()
         return kind.report(plan)

@@ -10,15 +10,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from mirror.alignment.decision import Reason
-from mirror.alignment.deletions.decision import (
+from mirror.alignment.config_decision import Reason
+from mirror.alignment.deletion_decision import (
     deleted_lately,
     first_seen_ms,
     is_confirmed,
     over_limit,
     within_limit,
 )
-from mirror.alignment.deletions.records import CreatedTopic, Creations, Reduction
+from mirror.alignment.inventory_records import CreatedTopic, Inventory, Reduction
 from mirror.relay.progress.committed import Progress
 
 
@@ -60,7 +60,7 @@ class Verdict(NamedTuple):
 
 
 def decide_reductions(
-    topics: Mapping[str, Reducing], known: Creations, rules: ReductionRules, flow: str, now_ms: int
+    topics: Mapping[str, Reducing], known: Inventory, rules: ReductionRules, flow: str, now_ms: int
 ) -> dict[str, Verdict]:
     """Decide about target ``topics``. What waits for a restart counts, so that the next start is a later round."""
     wanted = [name for name, one in topics.items() if one.foreign is None]
@@ -99,7 +99,7 @@ def why_foreign(progress: Collection[Progress], created: CreatedTopic | None, so
     return None if ids <= {source_id} else Reason.SOURCE_RECREATED
 
 
-def _record_of(known: Creations, name: str, one: Reducing) -> Reduction:
+def _record_of(known: Inventory, name: str, one: Reducing) -> Reduction:
     """Return the record with what is wanted now. If that was not wanted before, no round has seen it."""
     wanted = {**one.now, **one.waiting}
     found = known.reductions.get(name)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from mirror.alignment.differences import KindReport
 from mirror.alignment.owned_topics import adopt
-from mirror.alignment.report import AlignmentReport
-from mirror.alignment.rounds import Alignment
 from mirror.client import Admin, Producer
 from mirror.config.load import load
 from mirror.config.models import FlowConfig
@@ -21,9 +20,10 @@ from mirror.errors import ConfigError
 from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
-from mirror.spark.preflight.flow_alignment import rules_of
+from mirror.spark.preflight.flow_reconciler import alignment_rules
 from mirror.spark.preflight.target_topics import prepare_topics
 from tests.alignment.deletions.deletion_site import AdjustableClock
+from tests.alignment.site import ConfigRounds
 from tests.relay.fake_pair import FLOW, FakePair
 from tests.spark.observed import sides_of
 
@@ -39,8 +39,9 @@ class Target:
         self.source, self.target = (
             stack.enter_context(Admin({"bootstrap.servers": each.bootstrap})) for each in (pair.source, pair.target)
         )
-        options = {"bootstrap.servers": pair.target.bootstrap}
-        self.alignment = Alignment(FLOW, self.source, self.target, options, rules_of(self.flow()), self.clock)
+        self.alignment = ConfigRounds(
+            FLOW, self.source, self.target, pair.target, alignment_rules(self.flow()), self.clock
+        )
         stack.callback(self.alignment.close)
 
     def flow(self) -> FlowConfig:
@@ -52,9 +53,9 @@ class Target:
             text += 'topics = [".*"]\n'
         return load(Path("mirror.toml"), environ={}, text=text.encode()).flows[FLOW]
 
-    def rounds(self, number: int = 3) -> list[AlignmentReport]:
+    def rounds(self, number: int = 3) -> list[KindReport]:
         """As many as a stream does beside its copies, an hour after one another."""
-        self.alignment.rules = rules_of(self.flow())
+        self.alignment.rules = alignment_rules(self.flow())
         found = []
         for _ in range(number):
             self.clock.shift_ms += _HOUR_MS
@@ -110,11 +111,11 @@ def test_the_source_does_not_empty_the_copy(
 def configs_after(target: Target, start: str, **configs: str) -> tuple[dict[str | None, str | None], dict[str, str]]:
     """Return why keys are held in the next round, once ``configs`` are set on the source, and the target's values."""
     target.pair.source.topics["t"].configs |= {key.replace("_", "."): value for key, value in configs.items()}
-    target.alignment.rules = rules_of(target.flow())
+    target.alignment.rules = alignment_rules(target.flow())
     target.clock.shift_ms += _HOUR_MS
     report = target.alignment.round(beside_copies=start == "beside")
     held: dict[str | None, str | None] = {
-        one.key: None if one.reason is None else one.reason.value for one in report.differences
+        one.subject.key: None if one.reason is None else one.reason.value for one in report.differences
     }
     return held, dict(target.pair.target.topics["paris.t"].configs)
 
@@ -183,7 +184,7 @@ def test_a_limit_of_the_file_is_one_for_each_hour_after_two_rounds(target: Targe
     target.pair.source.topics["t"].configs["retention.bytes"] = "1"
     (held,) = target.rounds(1)[0].held
     assert held.reason is not None
-    assert (held.key, held.reason.value) == ("retention.bytes", "over-limit")
+    assert (held.subject.key, held.reason.value) == ("retention.bytes", "over-limit")
     assert held.detail.startswith(
         "1 to delete, 1 deleted within the last hour, and the limit is 1: mirror apply --flow"
     )
@@ -199,7 +200,7 @@ def test_a_topic_of_the_target_s_own_is_not_configured(target: Target) -> None:
     reports = target.rounds()
     assert target.pair.target.topics["payroll"].configs == {}
     assert [report.changed for report in reports] == [0, 0, 0]
-    assert {one.reason for one in reports[-1].differences if one.topic == "payroll"} == {"not-owned"}
+    assert {one.reason for one in reports[-1].differences if one.subject.topic == "payroll"} == {"not-owned"}
 
 
 def test_a_topic_of_the_target_s_own_gets_no_partitions_and_no_records(target: Target) -> None:
@@ -326,7 +327,7 @@ def test_what_costs_the_target_s_brokers_is_not_followed(target: Target) -> None
         "max.message.bytes": "2147483647",
         "errors.of.a.vendor": "x",
     }
-    rules = rules_of(target.flow()).configs
+    rules = alignment_rules(target.flow()).configs
     assert rules.wanted(harm) == {}
     followed = {"segment.ms": "600000", "segment.bytes": "10485760", "max.message.bytes": "134217728"}
     assert rules.wanted(followed) == followed

@@ -235,7 +235,7 @@ def _keys(topic: Any) -> set[str]:
 
 def test_while_a_run_is_alive_what_its_copies_depend_on_waits(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drift, "CONFIRM_MS", 0)
-    monkeypatch.setattr("mirror.alignment.deletions.decision.CONFIRM_MS", 0)
+    monkeypatch.setattr("mirror.alignment.deletion_decision.CONFIRM_MS", 0)
     site.invoke("apply")
     site.source["cleanup.policy"] = "compact"
     with Admin({"bootstrap.servers": site.pair.target.bootstrap}) as target:

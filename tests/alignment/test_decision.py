@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.alignment.decision import Act, ConfigRules, Decision, Known, Mark, Observed, Reason, decide, equal
+from mirror.alignment.config_decision import Act, ConfigRules, Decision, Known, Mark, Observed, Reason, decide, equal
 
 KEY = "retention.ms"
 SET_1, SEEN_1, DIFFERED = Known(Mark.SET, "1"), Known(Mark.SEEN, "1"), Known(Mark.DIFFERED)

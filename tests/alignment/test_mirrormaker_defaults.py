@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.alignment.permissions.selection import AclRules, Sides, wanted
+from mirror.alignment.acl_selection import AclRules, AclSides, wanted
 from mirror.client import AclOperation
 from mirror.config.topic_configs import CONFIGS_EXCLUDE
 from tests.alignment.permissions.authorizer import topic
@@ -99,6 +99,6 @@ def _operations(operation: str, *, deny: bool) -> set[str]:
     """Return the operations of the ACLs that a flow creates for the copy."""
     given = topic("orders", AclOperation[operation], deny=deny)
     rules = AclRules("a.{}".format, "a.")
-    found = wanted(rules, Sides(source=[given], source_topics=["orders"], target_topics=["a.orders"])).acls
+    found = wanted(rules, AclSides(source=[given], source_topics=["orders"], target_topics=["a.orders"])).acls
     assert {acl._replace(operation=given.operation) for acl in found} <= {given._replace(name="a.orders")}
     return {acl.operation.name for acl in found}

@@ -7,15 +7,13 @@ from dataclasses import replace
 import pytest
 
 from mirror.alignment.config_bounds import reduces
-from mirror.alignment.deletions.records import CreatedTopic, Creations, SourceTopic, adopted_record
-from mirror.alignment.ownership import Evidence, Standing, claimed_ids, is_owned, standing
+from mirror.alignment.ownership import Evidence, Standing, is_owned, standing
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.target_log import TargetMark
 
 PROGRESS = Progress(
     offset=7, leader_epoch=0, source_cluster_id="a", topic_id="s", target=TargetMark(topic_id="x", end=7)
 )
-CREATED = CreatedTopic(topic_id="x", source=SourceTopic(name="t", topic_id="s", cluster_id="a"))
 DAY_MS = 86_400_000
 
 
@@ -39,24 +37,6 @@ def test_only_evidence_of_the_present_id_counts(evidence: Evidence, owned: bool)
     for has_records in (True, False, None):
         expected = Standing.OWNED if owned else foreign[has_records]
         assert standing(replace(evidence, has_records=has_records)) is expected
-
-
-def test_the_inventory_claims_what_was_created_or_adopted() -> None:
-    known = Creations()
-    assert claimed_ids(known, "a.t") == frozenset()
-    known.put("a.t", CREATED)
-    assert claimed_ids(known, "a.t") == {"x"}
-    known.take(*adopted_record("a.t", "y"))
-    known.take(*adopted_record("a.u", "z"))
-    assert claimed_ids(known, "a.t") == {"x", "y"}
-    assert claimed_ids(known, "a.u") == {"z"}
-    known.take(b'{"adopted":"a.u"}', b'{"v":2,"topic_id":"z"}')
-    for number, created in enumerate(("true", "false")):
-        known.take(b'{"topic":"a.%d"}' % number, b'{"v":1,"id":"w","created":%s,"configs":{}}' % created.encode())
-    assert [claimed_ids(known, f"a.{number}") for number in range(2)] == [{"w"}, frozenset()]
-    known.clear()
-    assert claimed_ids(known, "a.0") == frozenset()
-    assert claimed_ids(known, "a.t") == claimed_ids(known, "a.u") == frozenset()
 
 
 @pytest.mark.parametrize(

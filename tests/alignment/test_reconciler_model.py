@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 from hypothesis import settings
@@ -21,10 +22,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from mirror.alignment.decision import Act, Known, Observed, decide
-from mirror.alignment.decision import Reason as Left
-from mirror.alignment.reconciler import FENCED_MS, Change, Making, Outcome, Reason, Reconciler
+from mirror.alignment.config_decision import Act, Known, Observed, Reason, decide
+from mirror.alignment.reconciler import FENCED_MS, Change, Failure, Making, Outcome, Reconciler
 from mirror.errors import BrokerError, Fenced, KafkaError, KafkaTimeout
+from mirror.observation import Sides
 
 OWNED = ("a", "b", "c", "d")
 FOREIGN = ("theirs", "older")
@@ -33,6 +34,9 @@ LIMIT = 2
 VALUES = ("1", "2", "3")
 REFUSED = "refused"
 """The target refuses this value."""
+
+NO_SIDES = cast("Sides", None)
+"""This kind reads them from its world."""
 
 EVENTS = st.sampled_from(["crash", "refused", "lost", "unanswered", "unclear", "slow", "takeover"])
 ROUNDS = st.dictionaries(st.sampled_from([0, 1, 2, 3, 4, 4, 4, 5, 5, 6]), EVENTS, max_size=2)
@@ -93,7 +97,7 @@ class Owner:
 
     def round(self) -> dict[str, Change[Known]]:
         self.removed = 0
-        return self.rounds.round(self)
+        return self.rounds.round(self, NO_SIDES)
 
     # --- the ledger
 
@@ -133,7 +137,7 @@ class Owner:
 
     # --- the kind
 
-    def plan(self) -> Settings:
+    def plan(self, _: Sides) -> Settings:
         if self.world.step() == "crash":
             raise Crash
         return Settings(self.world, self.known)
@@ -198,9 +202,9 @@ class Settings:
             change = Change(kept=decision.known, intent=None, settled=None)
             if name in FOREIGN:
                 change = Change(kept=None, intent=None, settled=None)
-                change.hold(Left.NOT_OWNED)
+                change.hold(Reason.NOT_OWNED)
             elif decision.act is Act.NOTHING:
-                change.hold(decision.reason or Left.ONLY_ON_TARGET)
+                change.hold(decision.reason or Reason.ONLY_ON_TARGET)
             else:
                 assert decision.known is not None
                 change = Change(kept=before, intent=decision.known, settled=decision.known.settled())
@@ -208,7 +212,7 @@ class Settings:
         removed = [name for name, one in self.changes.items() if one.is_due and self.wanted[name] is None]
         if len(removed) > LIMIT:
             for name in removed:
-                self.changes[name].hold(Left.OVER_LIMIT)
+                self.changes[name].hold(Reason.OVER_LIMIT)
 
     def records(self) -> dict[str, Known | None]:
         return {name: self.changes[name].stored for name in OWNED}
@@ -285,21 +289,21 @@ class Owners(RuleBasedStateMachine):
             known = self.world.stored.get(name)
             if first[name].outcome is Outcome.MADE:
                 assert known is None or not known.before, f"the intent of {name} is settled"
-            if first[name].reason is Reason.REFUSED:
+            if first[name].reason is Failure.REFUSED:
                 assert known == before.get(name), f"the intent of {name} is withdrawn"
         changes = self.owner.round()
         for name, change in changes.items():
             differs = self.world.source.get(name) != self.world.target.get(name)
             assert not differs or change.reason is not None, f"{name} is left out and named"
             if name in self.world.by_flow:
-                assert change.reason not in {Left.CHANGED, Left.NOT_OWN}, f"{name} is taken for one of others"
+                assert change.reason not in {Reason.CHANGED, Reason.NOT_OWN}, f"{name} is taken for one of others"
             if change.reason is None and name in OWNED:
                 known = self.world.stored.get(name)
                 assert known is None or not known.before, f"the intent of {name} is settled"
-        over = [name for name, one in changes.items() if one.reason is Left.OVER_LIMIT]
+        over = [name for name, one in changes.items() if one.reason is Reason.OVER_LIMIT]
         assert not over or len(over) > LIMIT
         for name, one in changes.items():
-            if one.reason is Reason.REFUSED:
+            if one.reason is Failure.REFUSED:
                 assert self.world.source[name] == REFUSED
 
     @invariant()
@@ -327,7 +331,7 @@ def test_what_may_have_been_made_stays_the_flow_s_own(event: str) -> None:
     world = World(source={"a": "1"}, script={4: event})
     owner = Owner(world)
     with contextlib.suppress(KafkaTimeout):
-        assert owner.round()["a"].reason is Reason.UNAVAILABLE
+        assert owner.round()["a"].reason is Failure.UNAVAILABLE
     assert world.target == {"a": "1"}
     world.source["a"], world.script = "2", {}
     assert owner.round()["a"].outcome is Outcome.MADE

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from mirror.alignment import rounds
-from mirror.alignment.changes import alter
-from mirror.alignment.decision import Reason
-from mirror.alignment.deletions.decision import CONFIRM_MS
-from mirror.errors import Fenced, KafkaError, KafkaTimeout
+from mirror.alignment.deletion_decision import CONFIRM_MS
+from mirror.alignment.reconciler import Failure
+from mirror.alignment.topic_configs import ConfigAlignment
+from mirror.errors import Fenced, KafkaError
 from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.wire.api import Api
+from tests.alignment.killed_rounds import killed_while_it_makes
 from tests.alignment.site import TARGET, Site, found
 from tests.fakes import errors
 from tests.fakes.control import Action
@@ -160,7 +160,7 @@ def test_a_refused_value_is_reported_and_the_rest_is_applied(site: Site) -> None
         report = alignment.round()
         assert report.changed == (1 if number == 0 else 0)
         (held,) = report.held
-        assert (held.key, held.reason) == ("vendor.setting", Reason.REFUSED)
+        assert (held.subject.key, held.reason) == ("vendor.setting", Failure.REFUSED)
         assert "Unknown config name" in held.detail
         warnings.update(report.warnings())
     assert len(warnings) == 1, "the same line in each round"
@@ -216,16 +216,8 @@ def test_a_change_that_was_interrupted_is_continued(site: Site, monkeypatch: pyt
     site.round()
     site.source["retention.ms"] = "5"
 
-    def interrupted(*given: object, validate_only: bool = False) -> object:
-        outcome = alter(*given, validate_only=validate_only or not made)  # type: ignore[arg-type]  # passed on
-        if not validate_only:
-            raise KafkaTimeout("killed")
-        return outcome
-
-    with monkeypatch.context() as killed:
-        killed.setattr(rounds, "alter", interrupted)
-        with pytest.raises(KafkaTimeout):
-            site.round()
+    with killed_while_it_makes(monkeypatch, ConfigAlignment, made=made):
+        site.round()
     site.source["retention.ms"] = "6"
     report = site.round()
     assert (report.changed, report.is_in_step, site.target) == (1, True, {"retention.ms": "6"})

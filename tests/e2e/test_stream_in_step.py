@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from mirror.alignment.deletions.decision import CONFIRM_MS
+from mirror.alignment.deletion_decision import CONFIRM_MS
 from tests.conftest import NewCluster
 from tests.e2e.broker_side import WITHIN_S, Side
 from tests.e2e.site import Site, flow

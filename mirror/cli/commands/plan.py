@@ -94,7 +94,7 @@ def _print(flow: FlowForecast, findings: Findings, console: Terminal) -> None:
 def _changes(flow: FlowForecast) -> Iterator[str]:
     """Yield what a run would change on both clusters, besides what it copies."""
     yield from flow.drift.changes
-    for found in (flow.drift.configs, flow.drift.acls, flow.groups):
+    for found in (*flow.drift.kinds, flow.groups):
         yield from (f"on {flow.drift.target}: {line}" for line in (found.lines() if found is not None else ()))
 
 

@@ -8,10 +8,10 @@ from mirror.alignment.owned_topics import OwnedTopics
 from mirror.client import Admin
 from mirror.config.flow_rules import target_options
 from mirror.spark.clusters import open_sides
-from mirror.spark.driver.rounds.alignment_rounds import CreatedTopics
+from mirror.spark.driver.rounds.reconciling import CreatedTopics
 from mirror.spark.driver.takeover_watch import open_watch
 from mirror.spark.preflight.allowance import Allowance
-from mirror.spark.preflight.flow_alignment import creation_recorder
+from mirror.spark.preflight.flow_reconciler import creation_recorder
 from mirror.spark.preflight.flow_registries import begin_registries
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_own_topics, prepare_topics
 from mirror.spark.preflight.topic_preparation import Means

@@ -9,31 +9,28 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, TOPICS
+from mirror.alignment.sync_state import TOPICS
 from mirror.errors import MirrorError
 from mirror.groups.summary import summary_of
 from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter, not_written
 from mirror.runtime.clock import SystemClock
-from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
-from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds
 from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
 from mirror.spark.driver.rounds.group_rounds import GroupReports
 from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds, one_round
+from mirror.spark.driver.rounds.reconciling import Reconciling, ReconcilingReports, kinds_of
 from mirror.telemetry.metrics.record_results import record_groups, record_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from mirror.alignment.permissions.report import AclReport
-    from mirror.alignment.report import AlignmentReport
     from mirror.alignment.sync_state import SyncState
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.positions import GroupsReport
     from mirror.groups.summary import GroupsSummary
     from mirror.spark.driver.output.flow_lines import FlowLines
-    from mirror.spark.driver.rounds.alignment_rounds import CreatedTopics
     from mirror.spark.driver.rounds.outages import Outages
+    from mirror.spark.driver.rounds.reconciling import CreatedTopics, KindReports
     from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.results import FlowReport
     from mirror.telemetry.run_telemetry import RunTelemetry
@@ -71,10 +68,8 @@ class FlowRounds:
             yield Heartbeats(self._heartbeat_writer(), self._lines.warn, outages=self._outages)
         if self._flow.follows_groups:
             yield self._group_rounds()
-        if self._flow.aligns_topics:
-            yield self._alignment_rounds(created)
-        if self._flow.acls.sync:
-            yield self._acl_rounds()
+        if kinds_of(self._flow):
+            yield self._reconciling(created)
 
     def report_to(self, groups: Callable[[GroupsSummary], None], sync: Callable[[SyncState], None]) -> None:
         """Have what each round finds reported, and what was found until now."""
@@ -84,22 +79,18 @@ class FlowRounds:
     # --- before the copies
 
     def align(self, created: CreatedTopics) -> None:
-        """Bring the target topics and their ACLs in step, once; ``created`` as for :meth:`opened`."""
+        """Bring the target's topics and ACLs in step, once; ``created`` as for :meth:`opened`."""
         config, flow = self._config, self._flow
-        if flow.aligns_topics:
-            self._lines.tell("bringing its topics and their configurations in step")
+        if kinds_of(flow):
+            self._lines.tell("bringing its topics and their configurations and ACLs in step")
             found = one_round(
-                lambda: AlignmentRounds(config, flow, created, beside_copies=False),
-                AlignmentReports(),
+                lambda: Reconciling(config, flow, created, beside_copies=False),
+                ReconcilingReports(flow),
                 self._lines.warn,
             )
-            self.on_alignment(found)
-            self._lines.tell(found.line())
-        if flow.acls.sync:
-            self._lines.tell("bringing the ACLs of its topics in step")
-            acls = one_round(lambda: AclRounds(config, flow), AclReports(), self._lines.warn)
-            self.on_acls(acls)
-            self._lines.tell(acls.line())
+            self.on_reconciled(found)
+            for one in found.values():
+                self._lines.tell(one.line())
 
     # --- a scheduled run
 
@@ -136,26 +127,15 @@ class FlowRounds:
             outages=self._outages,
         )
 
-    def _alignment_rounds(self, created: CreatedTopics) -> PeriodicRounds[AlignmentReport]:
-        """Return the rounds that keep configurations in step, after the one of the start."""
+    def _reconciling(self, created: CreatedTopics) -> PeriodicRounds[KindReports]:
+        """Return the rounds that keep the target in step, after the one of the start."""
+        said = [one.off for one in self._report.kinds.values() if one.off]
         return PeriodicRounds(
-            lambda: AlignmentRounds(self._config, self._flow, created, beside_copies=True),
+            lambda: Reconciling(self._config, self._flow, created, beside_copies=True),
             self._flow.sync_interval_ms,
-            self.on_alignment,
+            self.on_reconciled,
             self._lines.warn,
-            AlignmentReports(),
-            wait_first=True,
-            outages=self._outages,
-        )
-
-    def _acl_rounds(self) -> PeriodicRounds[AclReport]:
-        """Return the rounds that keep ACLs in step, after the one of the start."""
-        return PeriodicRounds(
-            lambda: AclRounds(self._config, self._flow),
-            self._flow.sync_interval_ms,
-            self.on_acls,
-            self._lines.warn,
-            AclReports(said="" if self._report.acls is None else self._report.acls.off),
+            ReconcilingReports(self._flow, said),
             wait_first=True,
             outages=self._outages,
         )
@@ -166,20 +146,12 @@ class FlowRounds:
         """Keep how many topics cannot be copied."""
         self._on_round(TOPICS, targets.not_in_step(), 0, SystemClock().unix_ms())
 
-    def on_alignment(self, alignment: AlignmentReport) -> None:
-        """Keep the report of a round, for the summary, the metrics and the status."""
-        self._report.alignment = alignment
-        if self._flow.configs == "sync":
-            self._on_round(CONFIGS, alignment.by_reason(), len(alignment.problems), alignment.time_ms)
-        if self._flow.deletes_topics:
-            found = alignment.deletions
-            self._on_round(DELETIONS, found.by_reason(), len(found.problems), alignment.time_ms)
-
-    def on_acls(self, acls: AclReport) -> None:
-        """Keep the report of a round, as of configurations."""
-        self._report.acls = acls
-        if not acls.off:
-            self._on_round(ACLS, acls.by_reason(), len(acls.problems), acls.time_ms)
+    def on_reconciled(self, found: KindReports) -> None:
+        """Keep the reports of a round, for the summary, the metrics and the status."""
+        self._report.kinds = found
+        for kind, one in found.items():
+            if not one.off:
+                self._on_round(kind, one.by_reason(), len(one.problems), one.time_ms)
 
     def on_groups(self, groups: GroupsReport) -> None:
         """Keep the report of a round, for the summary, the metrics and the status."""

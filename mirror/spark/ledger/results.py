@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
-from mirror.alignment.sync_state import SyncState
+from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, SyncState
 from mirror.client import TopicPartition
 from mirror.errors import MirrorMakerResumed
 from mirror.exit_status import ATTENTION, DONE, FAILED, MIRRORMAKER_COPIES
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from mirror.alignment.permissions.report import AclReport
-    from mirror.alignment.report import AlignmentReport
+    from mirror.alignment.differences import KindReport
     from mirror.groups.summary import GroupsSummary
     from mirror.relay.progress.open_transactions import OpenTransactions
     from mirror.spark.ledger.attempts import Attempt
@@ -66,11 +65,8 @@ class FlowReport:
     """The name of the run's folder in the ledger; empty if it has none."""
     groups: GroupsSummary | None = None
     """The consumer groups after the last round; None if there was none."""
-    alignment: AlignmentReport | None = None
-    """The configurations of the target topics after the last round; None if there was none."""
-    acls: AclReport | None = None
-    """The ACLs of the target after the last round; None if there was none."""
-
+    kinds: Mapping[str, KindReport] = field(default_factory=dict)
+    """What is kept in step on the target after the last round, by kind."""
     sync: SyncState = field(default_factory=SyncState)
     """What else is in step, by kind."""
     index_bytes: int | None = None
@@ -112,9 +108,7 @@ class FlowReport:
             "mirrormaker_resumed": self.mirrormaker_resumed,
             "behind": self.behind,
             "groups": None if self.groups is None else self.groups.to_json(),
-            "configs": None if self.alignment is None else self.alignment.summary(),
-            "deletions": None if self.alignment is None else self.alignment.deletions.summary(),
-            "acls": None if self.acls is None else self.acls.summary(),
+            **{kind: self.kinds[kind].summary() if kind in self.kinds else None for kind in (CONFIGS, DELETIONS, ACLS)},
             "sync": self.sync_state.to_json(),
             "index_bytes": self.index_bytes,
             "evidence": plain(self.evidence),

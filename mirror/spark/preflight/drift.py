@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mirror.alignment.deletions.decision import CONFIRM_MS
+from mirror.alignment.deletion_decision import CONFIRM_MS
+from mirror.alignment.differences import KindReport
 from mirror.alignment.owned_topics import adopt as mark_adopted
-from mirror.alignment.permissions.report import AclReport
-from mirror.alignment.report import AlignmentReport
 from mirror.config.flow_rules import target_options
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.origin.records import REGISTRY_TOPIC, Registry
@@ -18,13 +17,19 @@ from mirror.relay.origin.registry import Side
 from mirror.runtime.clock import SystemClock
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics
-from mirror.spark.preflight.flow_acls import acls_of, compare_acls
-from mirror.spark.preflight.flow_alignment import compare_sides, creation_recorder, owned_topics, rounds_of
+from mirror.spark.preflight.flow_reconciler import (
+    Alignment,
+    FlowReconciler,
+    compare_target,
+    creation_recorder,
+    owned_topics,
+)
 from mirror.spark.preflight.flow_registries import begin_registries, begun, read_registries, to_begin
 from mirror.spark.preflight.target_topics import Prepared, prepare_topics
 from mirror.spark.run_control import RunControlClient
 
 if TYPE_CHECKING:
+    from mirror.alignment.topic_configs import Created
     from mirror.client import Admin
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.observation import Sides
@@ -47,26 +52,32 @@ class FlowDrift:
     """Lines about topics that were created, and about registries that were begun."""
     obstacles: dict[str, str]
     """Why a source topic has no target topic that it can be copied into, by source topic; the registry's problem."""
-    configs: AlignmentReport
-    acls: AclReport
+    configs: KindReport
+    deletions: KindReport
+    acls: KindReport
     warnings: list[str]
+
+    @property
+    def kinds(self) -> tuple[KindReport, ...]:
+        """What differs, by kind."""
+        return self.configs, self.deletions, self.acls
 
     @property
     def is_in_step(self) -> bool:
         """Whether both sides are the same now."""
-        return not self.changes and not self.obstacles and self.configs.is_in_step and self.acls.is_in_step
+        return not self.changes and not self.obstacles and all(kind.is_in_step for kind in self.kinds)
 
     @property
     def problems(self) -> tuple[str, ...]:
         """What could not be compared, or failed."""
-        return (*self.configs.problems, *self.acls.problems)
+        return tuple(problem for kind in self.kinds for problem in kind.problems)
 
     def lines(self) -> Iterator[str]:
         """Yield the differences as a diff."""
         yield from (f"+ {line}" for line in (*self.done, *self.changes))
         yield from (f"= {line}" for line in self.obstacles.values())
-        yield from self.configs.lines()
-        yield from self.acls.lines()
+        for kind in self.kinds:
+            yield from kind.lines()
         yield from (f"= {line}" for line in self.problems)
 
     def to_json(self) -> dict[str, Any]:
@@ -80,7 +91,7 @@ class FlowDrift:
             "done": self.done,
             "obstacles": self.obstacles,
             "configs": self.configs.to_json(),
-            "deletions": self.configs.deletions.to_json(),
+            "deletions": self.deletions.to_json(),
             "acls": self.acls.to_json(),
             "warnings": self.warnings,
         }
@@ -98,8 +109,7 @@ def compare(config: MirrorConfig, flow: FlowConfig, sides: Sides) -> Comparison:
     """Compare both sides and change nothing. Raises FlowError if no topic matches, KafkaError."""
     owned = owned_topics(config, flow)
     found = prepare_topics(flow, sides, validate_only=True, owned=owned)
-    configs = compare_sides(config, flow, sides) or AlignmentReport()
-    acls = compare_acls(config, flow, sides) or AclReport()
+    kinds = compare_target(config, flow, sides)
     registries = read_registries(config, flow)
     drift = FlowDrift(
         flow=flow.name,
@@ -111,8 +121,7 @@ def compare(config: MirrorConfig, flow: FlowConfig, sides: Sides) -> Comparison:
         ],
         done=[],
         obstacles={topic: obstacle.describe(topic) for topic, obstacle in found.targets.obstacles.items()},
-        configs=configs,
-        acls=acls,
+        **kinds._asdict(),
         warnings=found.warnings,
     )
     return Comparison(drift, found, registries)
@@ -134,7 +143,6 @@ def apply(
     which this waits. Changes that would disturb running copies are not made while a run of the flow is alive. Raises
     FlowError if no topic matches or one cannot be adopted, KafkaError, and Fenced if a run begins meanwhile.
     """
-    source, target = sides.source.admin, sides.target.admin
     if adopted:
         _adopt(config, flow, adopted, sides)
     owned = owned_topics(config, flow)
@@ -146,21 +154,7 @@ def apply(
         registries = begun(begin_registries(config, flow), flow)
     except (FlowError, KafkaError) as error:
         obstacles[REGISTRY_TOPIC] = str(error)
-    configs = AlignmentReport()
-    if flow.aligns_topics:
-        running = _is_running(target, flow)
-        with rounds_of(config, flow, source, target) as rounds:
-            configs = rounds.round(
-                flow, adopt=adopt, beside_copies=running, created=prepared.created, max_deletions=max_deletions
-            )
-            if configs.deletions.pending or configs.confirming:
-                pause(CONFIRM_MS / 1000)
-                second = rounds.round(flow, adopt=adopt, beside_copies=running, max_deletions=max_deletions)
-                configs = configs.followed_by(second)
-    acls = AclReport()
-    if flow.acls.sync:
-        with acls_of(config, flow, source, target) as acl_rounds:
-            acls = acl_rounds.round(adopt=adopt)
+    kinds = _reconcile(config, flow, sides, prepared, adopt=adopt, max_deletions=max_deletions)
     unused = [] if max_deletions is None or flow.aligns_topics else ["--max-deletions has no effect: " + _KEEPS]
     return FlowDrift(
         flow=flow.name,
@@ -177,10 +171,48 @@ def apply(
             *registries,
         ],
         obstacles=obstacles,
-        configs=configs,
-        acls=acls,
+        **kinds._asdict(),
         warnings=[*prepared.warnings, *unused],
     )
+
+
+def _reconcile(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    sides: Sides,
+    prepared: Prepared,
+    *,
+    adopt: bool,
+    max_deletions: int | None,
+) -> Alignment:
+    """Bring the target in step; what another round has to confirm, in two rounds. Raises KafkaError, Fenced."""
+    found = Alignment()
+    if not flow.keeps_inventory:
+        return found
+    with FlowReconciler(config, flow) as reconciler:
+        if flow.aligns_topics:
+            running = _is_running(sides.target.admin, flow)
+
+            def align(now: Sides, created: Created) -> Alignment:
+                done = Alignment()
+                if flow.configs == "sync":
+                    configs = reconciler.configs(
+                        now, adopt=adopt, beside_copies=running, created=created, max_deletions=max_deletions
+                    )
+                    done = done._replace(configs=configs)
+                if flow.deletes_topics:
+                    spent = done.configs.spent
+                    done = done._replace(deletions=reconciler.deletions(now, max_deletions=max_deletions, spent=spent))
+                return done
+
+            found = align(sides.again(), prepared.created)
+            if found.configs.unconfirmed or found.deletions.unconfirmed:
+                pause(CONFIRM_MS / 1000)
+                second = align(sides.again(), {})
+                found = Alignment(*(one.followed_by(other) for one, other in zip(found, second, strict=True)))
+        if flow.acls.sync:
+            found = found._replace(acls=reconciler.acls(sides.again(), adopt=adopt))
+    return found
 
 
 def _adopt(config: MirrorConfig, flow: FlowConfig, names: Collection[str], sides: Sides) -> None:

@@ -116,7 +116,7 @@ class FlowForecast:
         """
         idle = {Action.NOTHING, Action.RENEW}
         drift = self.drift
-        reports = (drift.configs, drift.acls, drift.configs.deletions, self.groups)
+        reports = (*drift.kinds, self.groups)
         pending = any(found is not None and found.pending for found in reports)
         return bool(drift.changes or pending) or any(partition.action not in idle for partition in self.partitions)
 

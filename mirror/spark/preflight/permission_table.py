@@ -6,9 +6,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
-from mirror.alignment import rounds
-from mirror.alignment.deletions import deletion_rounds
-from mirror.alignment.permissions import rounds as acl_rounds
+from mirror.alignment import inventory
 from mirror.client import AclOperation, TopicPartition
 from mirror.groups import writer
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
@@ -233,12 +231,12 @@ PERMISSIONS: Final[list[Permission]] = [
     # Configurations, deletions, and ACLs.
     Permission(_source_topics, (_DESCRIBE_CONFIGS,), _NOT_ALIGNED, _CONFIGS),
     Permission(_target_topics, (_ALTER_CONFIGS,), _NOT_ALIGNED, _CONFIGS),
-    *_written(_inventory, rounds.transactional_id, _CONFIGS, "no configuration is brought in step"),
+    *_written(_inventory, inventory.transactional_id, _CONFIGS, "no configuration is brought in step"),
     Permission(_target_topics, (_DELETE,), "they are not deleted when their source topics are", _DELETES),
-    *_written(_inventory, deletion_rounds.transactional_id, _DELETES, "no topic is deleted"),
+    *_written(_inventory, inventory.transactional_id, _DELETES, "no topic is deleted"),
     Permission(_source_cluster, (_DESCRIBE,), "ACLs are not brought in step", _ACLS),
     Permission(_target_cluster, (_DESCRIBE, _ALTER), "ACLs are not brought in step", _ACLS),
-    *_written(_inventory, acl_rounds.transactional_id, _ACLS, "ACLs are not brought in step"),
+    *_written(_inventory, inventory.transactional_id, _ACLS, "ACLs are not brought in step"),
 ]
 
 NOT_LOOKED_UP: Final[list[Permission]] = [

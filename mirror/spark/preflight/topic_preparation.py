@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from mirror.alignment.deletions.records import SourceTopic
+from mirror.alignment.inventory_records import SourceTopic
 from mirror.alignment.owned_topics import OwnedTopics
 from mirror.alignment.ownership import Standing
 from mirror.client import NewTopic, Outcomes, TopicDescription
@@ -14,7 +14,7 @@ from mirror.relay.batches.topic_config import TopicConfig, readable
 from mirror.spark.ledger.obstacles import Obstacle, TargetTopics, colliding, not_owned, too_long
 from mirror.spark.preflight import target_warnings, topic_compare
 from mirror.spark.preflight.allowance import Allowance
-from mirror.spark.preflight.flow_alignment import config_rules
+from mirror.spark.preflight.flow_reconciler import config_rules
 from mirror.spark.preflight.flow_topics import PROPAGATION_TIMEOUT_S, TOPIC_ALREADY_EXISTS
 from mirror.spark.preflight.portions import send_in_portions
 from mirror.spark.preflight.refused_configs import without_refused
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from mirror.alignment.deletions.creations import CreationRecorder
+    from mirror.alignment.creations import CreationRecorder
     from mirror.config.models import FlowConfig
     from mirror.observation import Side, Sides
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mirror.alignment.permissions.report import describe
 from mirror.rehearsal.values import Blocker, Kind
 
 if TYPE_CHECKING:
@@ -49,13 +48,13 @@ def blockers_of(flow: FlowConfig, drift: FlowDrift) -> Iterator[Blocker]:
         )
     for one in (*drift.configs.pending, *drift.configs.held):
         action = apply if one.reason is None else _OF_CONFIG.get(one.reason.value, _LOOK)
-        action = action.format(flow=flow.name, topic=one.topic)
-        yield Blocker(kind=Kind.CONFIGURATION, name=one.topic, reason=one.line(), action=action)
+        action = action.format(flow=flow.name, topic=one.subject.topic)
+        yield Blocker(kind=Kind.CONFIGURATION, name=one.subject.topic, reason=one.line(), action=action)
     for acl in (*drift.acls.pending, *drift.acls.held):
         action = apply if acl.reason is None else _OF_ACL.get(acl.reason.value, _LOOK)
         action = action.format(flow=flow.name)
         why = f"{acl.reason}" if acl.reason is not None else f"it is to be {acl.change}d"
-        yield Blocker(kind=Kind.ACL, name=describe(acl.acl), reason=why, action=action)
+        yield Blocker(kind=Kind.ACL, name=acl.text, reason=why, action=action)
     for problem in drift.configs.problems:
         yield Blocker(kind=Kind.CONFIGURATION, name=flow.target, reason=problem, action="mirror drift shows it again")
     for problem in drift.acls.problems:
@@ -70,8 +69,8 @@ def notes_of(flow: FlowConfig, drift: FlowDrift) -> Iterator[str]:
         yield f"ACLs are not compared: flow {flow.name} does not keep them in step ([flows.{flow.name}.acls])"
     if drift.acls.off:
         yield f"ACLs: {drift.acls.off}"
-    if drift.acls.changing:
+    if left_out := drift.acls.counts.get("left_out"):
         yield (
-            f"{drift.acls.changing} ACLs of {flow.source} that allow more than reading are left out on {flow.target}"
+            f"{left_out} ACLs of {flow.source} that allow more than reading are left out on {flow.target}"
             " (write = false): producers that switch need them"
         )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from mirror.alignment.deletions.creations import CreationRecorder
-from mirror.alignment.deletions.decision import CONFIRM_MS
-from mirror.alignment.deletions.deletion_rounds import DeletionRules, Deletions
-from mirror.alignment.deletions.records import Creations
-from mirror.alignment.deletions.report import DeletionReport
+from mirror.alignment.creations import CreationRecorder
+from mirror.alignment.deletion_decision import CONFIRM_MS
+from mirror.alignment.differences import KindReport
+from mirror.alignment.inventory import FlowInventory
+from mirror.alignment.inventory_records import Inventory
+from mirror.alignment.reconciler import Reconciler
+from mirror.alignment.topic_deletions import DeletionRules, TopicDeletions
 from mirror.client import Admin
 from mirror.config.models import FlowConfig
 from mirror.relay.progress.flow_topic import FlowTopic, group_topic_of, inventory_topic_of
 from mirror.runtime.clock import SystemClock
-from mirror.spark.preflight.flow_alignment import deletion_rules
+from mirror.spark.preflight.flow_reconciler import deletion_rules
 from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.timing import Timer
 from tests.relay.fake_pair import FLOW, FakePair
@@ -31,6 +33,26 @@ class AdjustableClock(SystemClock):
         return super().unix_ms() + self.shift_ms
 
 
+class DeletionRounds:
+    """The deletions of a run."""
+
+    def __init__(self, site: DeletionSite) -> None:
+        self._site = site
+        self._inventory = FlowInventory(site.options, FLOW, site.clock)
+        self._kind = TopicDeletions(FLOW, self._inventory, site.rules(), site.clock)
+        self._reconciler = Reconciler(self._inventory, site.clock)
+
+    def close(self) -> None:
+        self._inventory.close()
+
+    def give_way(self) -> None:
+        self._reconciler.give_way()
+
+    def round(self, rules: DeletionRules, *, write: bool = True) -> KindReport:
+        self._kind.rules = rules
+        return self._reconciler.round(self._kind, sides_of(self._site.source, self._site.target), write=write)
+
+
 class DeletionSite:
     """Source topics ``t``, ``u`` and ``v``; the target has none of them yet."""
 
@@ -43,7 +65,7 @@ class DeletionSite:
         self.flow: FlowConfig = flow(FLOW, "paris", "berlin", topics=["[tuv]"], on_topic_deleted="delete", **keys)
         self.options = {"bootstrap.servers": pair.target.bootstrap}
         self.source, self.target = (Admin({"bootstrap.servers": each.bootstrap}) for each in (pair.source, pair.target))
-        self._open: list[Deletions] = []
+        self._open: list[DeletionRounds] = []
 
     def close(self) -> None:
         for one in self._open:
@@ -64,27 +86,27 @@ class DeletionSite:
         for name in names:
             del self.pair.source.topics[name]
 
-    def deletions(self) -> Deletions:
+    def deletions(self) -> DeletionRounds:
         """As of a run that begins now."""
-        made = Deletions(FLOW, self.source, self.target, self.options, self.clock)
+        made = DeletionRounds(self)
         self._open.append(made)
         return made
 
     def rules(self, limit: int | None = None) -> DeletionRules:
         return deletion_rules(self.flow, limit)
 
-    def round(self, limit: int | None = None, *, write: bool = True, after_ms: int = CONFIRM_MS) -> DeletionReport:
+    def round(self, limit: int | None = None, *, write: bool = True, after_ms: int = CONFIRM_MS) -> KindReport:
         """One round of a run of its own, ``after_ms`` later than now; ``limit`` is given by hand."""
         self.clock.shift_ms += after_ms
         return self.deletions().round(self.rules(limit), write=write)
 
-    def rounds(self, limit: int | None = None) -> DeletionReport:
+    def rounds(self, limit: int | None = None) -> KindReport:
         """Two rounds, which delete what may be deleted; the report of the second."""
         self.round(limit)
         return self.round(limit)
 
-    def inventory(self) -> Creations:
-        found = Creations()
+    def inventory(self) -> Inventory:
+        found = Inventory()
         topic = FlowTopic(self.options, inventory_topic_of(FLOW))
         for record in topic.records(Timer(SystemClock(), 10_000)):
             found.take(record.key, record.value)
@@ -94,14 +116,14 @@ class DeletionSite:
         self.flow = self.flow.model_copy(update={"topics": topics})
 
 
-def kept(report: DeletionReport) -> dict[str, str]:
+def kept(report: KindReport) -> dict[str, str]:
     """Why topics are kept, by topic."""
-    return {one.topic: one.reason.value for one in report.deletions if one.reason is not None}
+    return {one.subject: one.reason.value for one in report.differences if one.reason is not None}
 
 
-def pending(report: DeletionReport) -> set[str]:
-    return {one.topic for one in report.pending}
+def pending(report: KindReport) -> set[str]:
+    return {one.subject for one in report.pending}
 
 
-def done(report: DeletionReport) -> set[str]:
-    return {one.topic for one in report.deletions if one.done}
+def done(report: KindReport) -> set[str]:
+    return {one.subject for one in report.differences if one.done}

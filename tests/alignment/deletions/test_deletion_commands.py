@@ -19,7 +19,7 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Site:
     site.pair.source.add_topic("another")
     site.file.write_text(site.file.read_text().replace('["t"]', '["[tu]"]') + 'on-topic-deleted = "delete"\n')
     monkeypatch.setattr(drift, "CONFIRM_MS", 0)
-    monkeypatch.setattr("mirror.alignment.deletions.decision.CONFIRM_MS", 0)
+    monkeypatch.setattr("mirror.alignment.deletion_decision.CONFIRM_MS", 0)
     assert site.ask("apply")[0] == 0
     assert {"paris.t", "paris.u"} <= site.pair.target.topics.keys()
     return site
@@ -33,12 +33,12 @@ def test_a_deletion_is_drift_and_part_of_a_plan_until_it_is_applied(site: Site) 
     assert f"on berlin: {line}" in site.invoke("plan").stdout
     for command in ("drift", "plan"):
         status, found = site.ask(command)
-        (topic,) = found["deletions"]["topics"]
+        (topic,) = found["deletions"]["differences"]
         assert (status, topic["topic"], topic["change"], topic["done"]) == (3, "paris.t", "delete", False)
         assert found["configs"]["in_step"]
     assert "paris.t" in site.pair.target.topics
     status, found = site.ask("apply")
-    assert (status, found["in_step"], found["deletions"]["deleted"]) == (0, True, 1)
+    assert (status, found["in_step"], found["deletions"]["changed"]) == (0, True, 1)
     assert "paris.t" not in site.pair.target.topics
     assert site.ask("drift")[0] == 0
 
@@ -49,7 +49,7 @@ def test_deletions_over_the_limit_are_made_by_hand(site: Site) -> None:
     site.pair.source.add_topic("tu")
     site.file.write_text(site.file.read_text().replace('["[tu]"]', '["[tu]+"]'))
     status, found = site.ask("apply")
-    assert (status, {one["reason"] for one in found["deletions"]["topics"]}) == (3, {"over-limit"})
+    assert (status, {one["reason"] for one in found["deletions"]["differences"]}) == (3, {"over-limit"})
     assert "--max-deletions 2 deletes them" in site.invoke("drift").stdout
     assert site.ask("apply", "--max-deletions", "2")[0] == 0
     assert not {"paris.t", "paris.u"} & site.pair.target.topics.keys()
@@ -64,7 +64,7 @@ def test_topics_are_kept_unless_the_flow_says_so(site: Site) -> None:
     assert result.exit_code == 0
     assert 'warning: flow flow: --max-deletions has no effect: on-topic-deleted is "keep"' in result.stderr
     assert "paris.t" in site.pair.target.topics
-    assert site.ask("drift")[1]["deletions"]["topics"] == []
+    assert site.ask("drift")[1]["deletions"]["differences"] == []
 
 
 @pytest.mark.parametrize(

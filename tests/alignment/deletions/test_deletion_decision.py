@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.alignment.deletions.decision import (
+from mirror.alignment.deletion_decision import (
     CONFIRM_MS,
     LIMIT_PERIOD_MS,
     SETTLE_MS,
@@ -19,7 +19,7 @@ from mirror.alignment.deletions.decision import (
     deleted_lately,
     within_limit,
 )
-from mirror.alignment.deletions.records import CreatedTopic, Creations, Reduction, SourceTopic
+from mirror.alignment.inventory_records import CreatedTopic, Inventory, Key, Reduction, SourceTopic, Subject
 
 SOURCE = SourceTopic(name="t", topic_id="s1", cluster_id="paris")
 RECORD = CreatedTopic(topic_id="x1", source=SOURCE)
@@ -100,10 +100,10 @@ def test_records_about_a_topic_that_others_have_created_since_are_not_removed() 
 
 
 def test_all_or_none_are_deleted_and_those_of_the_last_hour_count() -> None:
-    known = Creations()
+    known = Inventory()
     for name, at_ms in (("new", NOW_MS - LIMIT_PERIOD_MS + 1), ("old", 1), ("there", 0)):
-        known.put(name, replace(RECORD, deleted_ms=at_ms))
-        known.put_reduction(name, Reduction(topic_id="x", seen_ms=NOW_MS, done_ms=at_ms))
+        known.put(Key(Subject.CREATED, name), replace(RECORD, deleted_ms=at_ms))
+        known.put(Key(Subject.REDUCED, name), Reduction(topic_id="x", seen_ms=NOW_MS, done_ms=at_ms))
     assert deleted_lately(known, NOW_MS) == 2, "one deletion, and one reduction"
     assert [within_limit(wanted, 0, 2) for wanted in (1, 2, 3)] == [True, True, False]
     assert not within_limit(1, 1, 1)

@@ -32,7 +32,7 @@ def flow(
 ) -> Iterator[Flow]:
     """Deletes topics a second after they are missed."""
     monkeypatch.setattr(drift, "CONFIRM_MS", 1_000)
-    monkeypatch.setattr("mirror.alignment.deletions.decision.CONFIRM_MS", 1_000)
+    monkeypatch.setattr("mirror.alignment.deletion_decision.CONFIRM_MS", 1_000)
     made = Flow(source_cluster, target_cluster, unique("orders"), unique("f"), tmp_path)
     text = made.file.read_text().replace(f'"{made.topic}"', f'"{made.topic}.*"')
     made.file.write_text(text + 'on-topic-deleted = "delete"\n')
@@ -42,7 +42,7 @@ def flow(
 
 
 def topics(found: dict[str, Any]) -> dict[str, str | None]:
-    return {one["topic"]: one["reason"] for one in found["deletions"]["topics"]}
+    return {one["topic"]: one["reason"] for one in found["deletions"]["differences"]}
 
 
 def gone(flow: Flow, *names: str) -> None:
@@ -59,7 +59,7 @@ def test_what_the_flow_has_created_is_deleted_up_to_the_limit(flow: Flow) -> Non
     gone(flow, f"{flow.topic}-b")
     assert topics(flow.ask("drift")[1]) == {copies[0]: None}
     status, found = flow.ask("apply")
-    assert (status, found["deletions"]["deleted"]) == (0, 1)
+    assert (status, found["deletions"]["changed"]) == (0, 1)
     eventually(lambda: copies[0] not in flow.target.describe_topics(copies))
     eventually(lambda: not flow.target.group_offsets(group_of(flow.name, tp), [tp]))
 

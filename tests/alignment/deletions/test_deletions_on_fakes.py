@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mirror.alignment.deletions.decision import CONFIRM_MS, LIMIT_PERIOD_MS, SETTLE_MS
+from mirror.alignment.deletion_decision import CONFIRM_MS, LIMIT_PERIOD_MS, SETTLE_MS
 from mirror.client import Outcomes
 from mirror.errors import Fenced, KafkaError, KafkaTimeout
 from mirror.relay.progress.flow_topic import inventory_topic_of
@@ -30,7 +30,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeletionSite]:
 
 
 def test_a_topic_is_deleted_by_the_second_round_after_its_source_topic(site: DeletionSite) -> None:
-    assert site.rounds().deletions == ()
+    assert site.rounds().differences == ()
     site.delete_at_source("t")
     looked = site.round(write=False)
     assert (pending(looked), looked.is_in_step) == ({"paris.t"}, False)
@@ -40,7 +40,7 @@ def test_a_topic_is_deleted_by_the_second_round_after_its_source_topic(site: Del
     assert (pending(too_soon), site.copies()) == ({"paris.t"}, ALL)
     second = site.round()
     assert (done(second), second.is_in_step, site.copies()) == ({"paris.t"}, True, ALL - {"paris.t"})
-    assert site.round().deletions == ()
+    assert site.round().differences == ()
 
 
 def test_a_look_changes_nothing(site: DeletionSite) -> None:
@@ -58,7 +58,7 @@ def test_more_topics_than_the_limit_are_kept_until_a_user_says_so(site: Deletion
         assert (kept(report), site.copies()) == ({"paris.t": "over-limit", "paris.u": "over-limit"}, ALL)
         why = "(over-limit: 2 to delete, and the limit is 1: mirror apply --flow flow --max-deletions 2 deletes them)"
         assert next(report.lines()) == f"= topic paris.t is kept, without source topic t {why}"
-        assert not site.inventory().topics["paris.t"].deleting
+        assert not site.inventory().created["paris.t"].deleting
     assert kept(site.round(limit=1)) == {"paris.t": "over-limit", "paris.u": "over-limit"}
     assert done(site.round(limit=2)) == {"paris.t", "paris.u"}
 
@@ -81,7 +81,7 @@ def test_a_source_that_shows_no_topics_deletes_nothing(site: DeletionSite) -> No
         assert set(kept(site.round(limit=9)).values()) == {"source-shows-no-topics"}
     assert site.copies() == ALL
     site.pair.source.topics = topics
-    assert site.round().deletions == ()
+    assert site.round().differences == ()
 
 
 def test_a_broker_that_does_not_know_of_a_deletion_keeps_the_topic(site: DeletionSite) -> None:
@@ -161,7 +161,7 @@ def test_a_topic_that_the_flow_has_not_created_is_kept(site: DeletionSite) -> No
 
 def test_a_topic_that_the_flow_does_not_copy_any_more_is_kept(site: DeletionSite) -> None:
     site.select("[uv]")
-    assert site.rounds().deletions == ()
+    assert site.rounds().differences == ()
     site.delete_at_source("t")
     assert kept(site.rounds()) == {"paris.t": "not-selected"}
 
@@ -170,14 +170,14 @@ def test_a_source_topic_that_is_created_again_is_settled_first(site: DeletionSit
     site.pair.write(b"a")
     site.pair.copy()
     site.pair.source.add_topic("t")
-    assert site.rounds().deletions == ()
+    assert site.rounds().differences == ()
     site.delete_at_source("t")
     report = site.rounds()
     assert (kept(report), report.is_in_step) == ({"paris.t": "source-recreated"}, False)
     site.pair.source.add_topic("t")
     site.pair.write(b"b")
     site.pair.copy(on_gap="skip")
-    assert site.rounds().deletions == ()
+    assert site.rounds().differences == ()
     site.delete_at_source("t")
     assert done(site.rounds()) == {"paris.t"}
 
@@ -194,7 +194,7 @@ def test_a_source_topic_that_was_created_again_is_settled_with_all_its_partition
     pair.source.add_topic("t", 2)
     pair.write(b"b")
     pair.copy_all([pair.range_of(0)], on_gap="skip")
-    assert site.rounds().deletions == ()
+    assert site.rounds().differences == ()
     site.delete_at_source("t")
     assert kept(site.rounds()) == {"paris.t": "source-recreated"}
     site.close()
@@ -205,7 +205,7 @@ def test_a_source_topic_that_came_back_is_missing_for_the_first_time_again(site:
     site.delete_at_source("t")
     site.round()
     site.pair.source.topics["t"] = topic
-    assert site.round().deletions == ()
+    assert site.round().differences == ()
     site.delete_at_source("t")
     assert pending(site.round()) == {"paris.t"}
     assert site.copies() == ALL
@@ -227,8 +227,8 @@ def test_a_target_topic_that_the_user_has_deleted_is_as_good_as_deleted(site: De
     for name in ("paris.t", "paris.u"):
         del site.pair.target.topics[name]
     report = site.rounds()
-    assert (report.deletions, report.is_in_step) == ((), True)
-    assert {name for name, one in site.inventory().topics.items() if one.deleted_ms} == {"paris.t", "paris.u"}
+    assert (report.differences, report.is_in_step) == ((), True)
+    assert {name for name, one in site.inventory().created.items() if one.deleted_ms} == {"paris.t", "paris.u"}
     assert site.pair.target.calls(Api.DELETE_TOPICS) == []
 
 
@@ -241,7 +241,7 @@ def test_a_target_that_shows_no_topics_does_not_lift_the_limit(
     report = site.round()
     assert kept(report) == {"paris.t": "unavailable", "paris.u": "unavailable"}
     assert site.pair.target.calls(Api.DELETE_TOPICS) == []
-    assert not any(one.deleted_ms for one in site.inventory().topics.values())
+    assert not any(one.deleted_ms for one in site.inventory().created.values())
 
 
 def test_a_target_topic_that_may_not_be_described_keeps_only_itself(site: DeletionSite) -> None:
@@ -268,7 +268,7 @@ def test_an_earlier_run_is_fenced_and_deletes_nothing(site: DeletionSite) -> Non
 def test_a_source_that_does_not_answer_deletes_nothing(site: DeletionSite, monkeypatch: pytest.MonkeyPatch) -> None:
     site.delete_at_source("t")
     site.round()
-    monkeypatch.setattr("mirror.alignment.deletions.deletion_rounds.TIMEOUT_MS", 1_000)
+    monkeypatch.setattr("mirror.alignment.topic_deletions.TIMEOUT_MS", 1_000)
     site.pair.source.control.on(Api.METADATA, Action(silent=True), times=None)
     with pytest.raises(KafkaError):
         site.round()
@@ -278,7 +278,7 @@ def test_a_source_that_does_not_answer_deletes_nothing(site: DeletionSite, monke
 def test_what_is_known_about_a_deletion_is_forgotten_in_the_end(site: DeletionSite) -> None:
     site.delete_at_source("t")
     site.rounds()
-    assert site.inventory().topics["paris.t"].deleted_ms
+    assert site.inventory().created["paris.t"].deleted_ms
     site.round(after_ms=SETTLE_MS)
     site.round(after_ms=LIMIT_PERIOD_MS)
-    assert site.inventory().topics.keys() == {"paris.u", "paris.v"}
+    assert site.inventory().created.keys() == {"paris.u", "paris.v"}

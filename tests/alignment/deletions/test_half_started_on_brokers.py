@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from mirror.alignment.deletions import deletion_rounds
-from mirror.alignment.deletions.decision import CONFIRM_MS
-from mirror.alignment.deletions.deletion_rounds import Deletions
-from mirror.alignment.deletions.report import DeletionReport
+from mirror.alignment import topic_deletions
+from mirror.alignment.deletion_decision import CONFIRM_MS
+from mirror.alignment.differences import KindReport
+from mirror.alignment.inventory import FlowInventory
+from mirror.alignment.reconciler import Reconciler
+from mirror.alignment.topic_deletions import TopicDeletions
 from mirror.client import Admin, NewTopic
 from mirror.sandbox.cluster import Cluster
-from mirror.spark.preflight.flow_alignment import deletion_rules
+from mirror.spark.preflight.flow_reconciler import deletion_rules
 from tests.alignment.deletions.deletion_site import AdjustableClock, done, kept
 from tests.alignment.permissions.guarded import login, one, other
 from tests.alignment.test_on_brokers import Flow
 from tests.conftest import NewCluster
 from tests.polling import eventually
+from tests.spark.observed import sides_of
 from tests.spark.planning.test_range_planner import flow as flow_config
 from tests.topic_creation import create_topics
 
@@ -45,19 +48,17 @@ class HalfStarted:
         assert self.flow.ask("apply")[0] == 0
         self.copies = {f"a.{name}{suffix}" for suffix in SUFFIXES}
 
-    def rounds(self, source: Admin | None = None) -> DeletionReport:
+    def rounds(self, source: Admin | None = None) -> KindReport:
         """Return the report of the second one; ``source`` replaces the flow's own client."""
         reports = [self._round(source or self.flow.source) for _ in range(2)]
         return reports[-1]
 
-    def _round(self, source: Admin) -> DeletionReport:
+    def _round(self, source: Admin) -> KindReport:
         flow = flow_config(self.flow.name, topics=[f"{self.flow.topic}.*"], on_topic_deleted="delete")
         self._clock.shift_ms += CONFIRM_MS
-        rounds = Deletions(flow.name, source, self.flow.target, self._options, self._clock)
-        try:
-            return rounds.round(deletion_rules(flow, 3))
-        finally:
-            rounds.close()
+        with closing(FlowInventory(self._options, flow.name, self._clock)) as inventory:
+            kind = TopicDeletions(flow.name, inventory, deletion_rules(flow, 3), self._clock)
+            return Reconciler(inventory, self._clock).round(kind, sides_of(source, self.flow.target))
 
     def left(self) -> set[str]:
         return self.copies & self.flow.target.list_topics().keys()
@@ -80,7 +81,7 @@ def test_of_three_brokers_one_alone_deletes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One topic is really gone: two brokers that do not answer yet might have it. They do not once they answer."""
-    monkeypatch.setattr(deletion_rounds, "TIMEOUT_MS", _ANSWERS_WITHIN_MS)
+    monkeypatch.setattr(topic_deletions, "TIMEOUT_MS", _ANSWERS_WITHIN_MS)
     three = new_cluster(3, _THREE)
     with half_started(three, target_cluster, unique("half"), tmp_path) as site:
         gone, source = f"{site.flow.topic}-b", site.flow.source
@@ -101,7 +102,7 @@ def test_of_three_brokers_one_alone_deletes_nothing(
             three.kill(broker)
         eventually(lambda: len(source.describe_cluster().brokers) == 1, within_s=60, what="one broker", every_s=0.5)
         report = site.rounds()
-        assert (report.deletions, site.left()) == ((), site.copies - {f"a.{gone}"})
+        assert (report.differences, site.left()) == ((), site.copies - {f"a.{gone}"})
 
 
 def test_a_source_that_shows_no_topics_or_is_another_cluster_deletes_nothing(
@@ -115,4 +116,4 @@ def test_a_source_that_shows_no_topics_or_is_another_cluster_deletes_nothing(
                 report = site.rounds(source)
             assert (kept(report), done(report)) == (dict.fromkeys(site.copies, reason), set())
             assert site.left() == site.copies
-        assert site.rounds().deletions == ()
+        assert site.rounds().differences == ()

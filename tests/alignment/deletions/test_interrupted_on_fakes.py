@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from mirror.alignment.deletions.creations import CreationRecorder
-from mirror.alignment.deletions.decision import CONFIRM_MS, SETTLE_MS
-from mirror.alignment.deletions.deletion_rounds import Deletions
-from mirror.alignment.deletions.remains import remove_records
-from mirror.client import TopicPartition
+from mirror.alignment import topic_deletions
+from mirror.alignment.creations import CreationRecorder
+from mirror.alignment.deletion_decision import CONFIRM_MS, SETTLE_MS
+from mirror.alignment.remains import remove_records
+from mirror.client import Admin, TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.relay.progress.flow_topic import (
     FlowTopic,
@@ -69,7 +70,7 @@ def test_a_run_that_was_killed_before_a_creation_is_continued(
     site.prepare()
     inventory = site.inventory()
     assert inventory.intents == {}
-    assert inventory.topics.keys() == {"paris.t", "paris.u", "paris.v"}
+    assert inventory.created.keys() == {"paris.t", "paris.u", "paris.v"}
     site.delete_at_source("t")
     assert done(site.rounds()) == {"paris.t"}
 
@@ -96,7 +97,7 @@ def test_a_topic_that_others_create_meanwhile_is_not_the_flow_s(site: DeletionSi
 
     site.pair.target.control.add(create_before)
     site.prepare()
-    assert site.inventory().topics.keys() == {"paris.u", "paris.v"}
+    assert site.inventory().created.keys() == {"paris.u", "paris.v"}
     site.delete_at_source("t")
     assert kept(site.rounds(limit=9)) == {"paris.t": "creation-interrupted"}
 
@@ -123,20 +124,20 @@ def test_a_deletion_that_was_interrupted_is_continued(
     site.delete_at_source("t")
     site.round()
 
-    def interrupted(_: Deletions, topics: list[Any], __: Timer) -> None:
-        assert site.inventory().topics["paris.t"].deleting, "the intent is stored before"
+    def interrupted(target: Admin, ids: list[uuid.UUID], _: int) -> None:
+        assert site.inventory().created["paris.t"].deleting, "the intent is stored before"
         if sent:
-            site.target.delete_topics([topic.name for topic in topics])
+            target.delete_topics_by_id(ids)
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(Deletions, "_delete", interrupted)
+        patched.setattr(topic_deletions, "_delete", interrupted)
         with pytest.raises(Killed):
             site.round()
     assert ("paris.t" in site.copies()) is not sent
     report = site.round()
     assert done(report) == (set() if sent else {"paris.t"})
-    assert site.inventory().topics["paris.t"].deleted_ms
+    assert site.inventory().created["paris.t"].deleted_ms
     assert site.copies() == {"paris.u", "paris.v"}
 
 
@@ -148,21 +149,21 @@ def test_a_deletion_that_was_not_sent_is_given_up_once_the_source_topic_is_there
     site.delete_at_source("t")
     site.round()
     with monkeypatch.context() as patched:
-        patched.setattr(Deletions, "_delete", killed)
+        patched.setattr(topic_deletions, "_delete", killed)
         with pytest.raises(Killed):
             site.round()
-    assert site.inventory().topics["paris.t"].deleting
+    assert site.inventory().created["paris.t"].deleting
     site.pair.source.topics["t"] = topic
-    assert site.round().deletions == ()
-    assert not site.inventory().topics["paris.t"].deleting
+    assert site.round().differences == ()
+    assert not site.inventory().created["paris.t"].deleting
 
 
 def test_nothing_is_deleted_later_than_its_intent_is_valid(site: DeletionSite, monkeypatch: pytest.MonkeyPatch) -> None:
     site.prepare()
     site.delete_at_source("t")
     site.round()
-    monkeypatch.setattr("mirror.alignment.deletions.deletion_rounds._FENCED_MS", 0)
-    with pytest.raises(KafkaTimeout, match="not sent within 0 ms after its inventory"):
+    monkeypatch.setattr("mirror.alignment.reconciler.FENCED_MS", 0)
+    with pytest.raises(KafkaTimeout, match="not sent within 0 ms after its intent"):
         site.round()
     assert "paris.t" in site.copies()
 
@@ -194,12 +195,12 @@ def test_nothing_is_left_of_a_deleted_topic_and_a_later_one_begins_at_its_start(
     assert site.pair.values() == [b"c"]
 
 
-def delete_and_end(self: Deletions, topics: list[Any], _: Timer) -> None:
-    self._target.delete_topics([topic.name for topic in topics])
+def delete_and_end(target: Admin, ids: list[uuid.UUID], _: int) -> None:
+    target.delete_topics_by_id(ids)
     raise Killed
 
 
-@pytest.mark.parametrize("interrupted", [("_clean", killed), ("_delete", delete_and_end)])
+@pytest.mark.parametrize("interrupted", [("remove_records", killed), ("_delete", delete_and_end)])
 def test_what_is_left_of_an_interrupted_deletion_is_removed_before_the_topic_is_created_again(
     site: DeletionSite, monkeypatch: pytest.MonkeyPatch, interrupted: tuple[str, Any]
 ) -> None:
@@ -209,7 +210,7 @@ def test_what_is_left_of_an_interrupted_deletion_is_removed_before_the_topic_is_
     site.delete_at_source("t")
     site.round()
     with monkeypatch.context() as patched:
-        patched.setattr(Deletions, *interrupted)
+        patched.setattr(topic_deletions, *interrupted)
         with pytest.raises(Killed):
             site.round()
     assert ProgressTopic(site.options, FLOW).read([TP]) != {}
@@ -218,7 +219,7 @@ def test_what_is_left_of_an_interrupted_deletion_is_removed_before_the_topic_is_
     assert ProgressTopic(site.options, FLOW).read([TP]) == {}
     site.pair.write(b"c")
     assert site.pair.copy().records == 1
-    assert site.rounds().deletions == ()
+    assert site.rounds().differences == ()
 
 
 def test_records_that_cannot_be_removed_are_removed_by_the_next_round(
@@ -234,7 +235,7 @@ def test_records_that_cannot_be_removed_are_removed_by_the_next_round(
         raise KafkaTimeout("not now")
 
     with monkeypatch.context() as patched:
-        patched.setattr("mirror.alignment.deletions.deletion_rounds.remove_records", refused)
+        patched.setattr("mirror.alignment.topic_deletions.remove_records", refused)
         report = site.round()
     assert (done(report), report.is_in_step) == ({"paris.t"}, False)
     assert report.problems == ("what is stored about deleted topics could not be removed: not now",)
@@ -273,7 +274,7 @@ def test_a_topic_that_is_created_again_while_the_last_records_are_removed_keeps_
         site.round(after_ms=SETTLE_MS)
     assert created
     assert ProgressTopic(site.options, FLOW).read([TP]) != {}
-    assert site.inventory().topics["paris.t"].deleted_ms == 0, "it is the new one that the inventory has"
+    assert site.inventory().created["paris.t"].deleted_ms == 0, "it is the new one that the inventory has"
 
 
 def test_topics_whose_names_begin_alike_keep_their_records(site: DeletionSite) -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 
 import pytest
 
+from mirror.alignment import acls, reconciler
+from mirror.alignment.acl_selection import AclRules
+from mirror.alignment.acls import AclAlignment
+from mirror.alignment.differences import KindReport
+from mirror.alignment.inventory import FlowInventory
 from mirror.alignment.owned_topics import adopt
-from mirror.alignment.permissions import changes, rounds
-from mirror.alignment.permissions.changes import change
-from mirror.alignment.permissions.report import AclReport
-from mirror.alignment.permissions.rounds import AclAlignment
-from mirror.alignment.permissions.selection import AclRules
+from mirror.alignment.reconciler import Reconciler
 from mirror.client import AclBinding, AclOperation, AclPermission, Admin
 from mirror.errors import Fenced, KafkaError, KafkaTimeout
+from mirror.observation import Side, Sides
 from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
+from tests.alignment.killed_rounds import killed_while_it_makes
 from tests.alignment.permissions.authorizer import group, topic
 from tests.fakes import errors
 from tests.fakes.api_admin import FakeGroup
@@ -26,6 +30,30 @@ from tests.relay.fake_pair import FLOW, FakePair
 
 COPY = topic("paris.t")
 WRITE = AclOperation.WRITE
+
+
+class AclRounds:
+    """The rounds of a run about ACLs."""
+
+    def __init__(self, site: Site, flow: str, rules: AclRules, others: Collection[str]) -> None:
+        options, clock = {"bootstrap.servers": site.pair.target.bootstrap}, SystemClock()
+        self._site = site
+        self._inventory = FlowInventory(options, flow, clock)
+        self.kind = AclAlignment(
+            flow, options, self._inventory.records, rules, clock, others, lambda *_: site.kept_groups
+        )
+        self._reconciler = Reconciler(self._inventory, clock)
+
+    def close(self) -> None:
+        self._inventory.close()
+
+    def give_way(self) -> None:
+        self._reconciler.give_way()
+
+    def round(self, *, write: bool = True, adopt: bool = False) -> KindReport:
+        self.kind.rules = replace(self.kind.rules, adopt=adopt)
+        sides = Sides(Side("paris", self._site.source), Side("berlin", self._site.target))
+        return self._reconciler.round(self.kind, sides, write=write)
 
 
 class Site:
@@ -38,7 +66,7 @@ class Site:
         self.takes_group: Callable[[str], bool] | None = None
         self.kept_groups: set[str] | None = set()
         self.own("t")
-        self._open: list[AclAlignment] = []
+        self._open: list[AclRounds] = []
 
     def close(self) -> None:
         for one in self._open:
@@ -51,16 +79,14 @@ class Site:
         copy = f"paris.{topic}"
         adopt({"bootstrap.servers": self.pair.target.bootstrap}, FLOW, self.target.describe_topics([copy]))
 
-    def alignment(self, flow: str = FLOW, others: Collection[str] = ()) -> AclAlignment:
+    def alignment(self, flow: str = FLOW, others: Collection[str] = ()) -> AclRounds:
         """As of a run that begins now."""
         rules = AclRules(lambda name: f"paris.{name}", "paris.", ("",), self.takes_group)
-        options = {"bootstrap.servers": self.pair.target.bootstrap}
-        sides = ("paris", self.source), ("berlin", self.target)
-        made = AclAlignment(flow, *sides, options, rules, SystemClock(), others, lambda *_: self.kept_groups)
+        made = AclRounds(self, flow, rules, others)
         self._open.append(made)
         return self._open[-1]
 
-    def round(self, *, write: bool = True, adopt: bool = False) -> AclReport:
+    def round(self, *, write: bool = True, adopt: bool = False) -> KindReport:
         """One round of a run of its own."""
         return self.alignment().round(write=write, adopt=adopt)
 
@@ -88,15 +114,15 @@ def on(cluster: FakeCluster) -> set[AclBinding]:
     return found
 
 
-def reasons(report: AclReport) -> dict[AclBinding, str]:
-    return {one.acl: str(one.change or one.reason) for one in report.differences}
+def reasons(report: KindReport) -> dict[AclBinding, str]:
+    return {one.subject: str(one.change or one.reason) for one in report.differences}
 
 
 def test_what_the_source_creates_and_deletes_is_followed(site: Site) -> None:
     given = [topic("t"), topic("t", WRITE), topic("t", deny=True, principal="User:bob"), topic("x-", prefixed=True)]
     site.source.create_acls(given)
     report = site.round()
-    assert (report.created, report.changing, report.is_in_step) == (3, 1, True)
+    assert (report.counts["created"], report.counts["left_out"], report.is_in_step) == (3, 1, True)
     wanted = {COPY, topic("paris.t", deny=True, principal="User:bob"), topic("paris.x-", prefixed=True)}
     assert on(site.pair.target) == wanted
     before = site.changes(), site.pair.target.log(inventory_topic_of(FLOW)).end_offset
@@ -105,7 +131,7 @@ def test_what_the_source_creates_and_deletes_is_followed(site: Site) -> None:
 
     site.pair.source.admin.acls = []
     report = site.round()
-    assert (report.deleted, report.is_in_step, on(site.pair.target)) == (3, True, set())
+    assert (report.counts["deleted"], report.is_in_step, on(site.pair.target)) == (3, True, set())
     assert site.round().differences == ()
 
 
@@ -134,9 +160,9 @@ def test_what_differs_in_one_thing_is_another_acl(site: Site) -> None:
     }
     site.target.create_acls(others)
     site.source.create_acls([topic("t")])
-    assert site.round().created == 1
+    assert site.round().counts["created"] == 1
     site.pair.source.admin.acls = []
-    assert (site.round().deleted, on(site.pair.target)) == (1, others)
+    assert (site.round().counts["deleted"], on(site.pair.target)) == (1, others)
 
 
 def test_what_others_have_deleted_on_the_target_is_created_by_hand(site: Site) -> None:
@@ -206,7 +232,7 @@ def test_what_the_target_refuses_is_reported_and_the_rest_is_created(site: Site)
     refused = Action(errors={"paris.t": errors.CLUSTER_AUTHORIZATION_FAILED})
     site.pair.target.control.on(Api.CREATE_ACLS, refused, times=1)
     report = site.round()
-    assert (reasons(report)[COPY], report.created) == ("unauthorized", 1)
+    assert (reasons(report)[COPY], report.counts["created"]) == ("unauthorized", 1)
     assert on(site.pair.target) == {topic("paris.u", principal="User:bob")}
     site.target.create_acls([COPY])
     site.pair.source.admin.acls = []
@@ -222,13 +248,13 @@ def test_nothing_is_allowed_before_what_limits_it_is_denied(site: Site) -> None:
     report = site.round()
     assert reasons(report) == {COPY: "waits-for-denial", denial._replace(name="paris.t"): "unauthorized"}
     assert on(site.pair.target) == set()
-    assert site.round().created == 2
+    assert site.round().counts["created"] == 2
 
     site.pair.source.admin.acls = []
     site.pair.target.control.on(Api.DELETE_ACLS, Action(errors={"paris.t": refusal}), times=1)
     assert reasons(site.round()) == {COPY: "unauthorized", denial._replace(name="paris.t"): "stays-for-now"}
     assert on(site.pair.target) == {COPY, denial._replace(name="paris.t")}
-    assert site.round().deleted == 2
+    assert site.round().counts["deleted"] == 2
 
 
 @pytest.mark.parametrize("deny", [False, True])
@@ -248,15 +274,8 @@ def test_a_prefix_stays_until_the_target_takes_what_replaces_it(site: Site, deny
 def test_a_change_that_was_interrupted_is_continued(site: Site, monkeypatch: pytest.MonkeyPatch, made: bool) -> None:
     site.source.create_acls([topic("t")])
 
-    def interrupted(*given: object) -> object:
-        if made:
-            change(*given)  # type: ignore[arg-type]  # passed on
-        raise KafkaTimeout("killed")
-
-    with monkeypatch.context() as killed:
-        killed.setattr(rounds, "change", interrupted)
-        with pytest.raises(KafkaTimeout):
-            site.round()
+    with killed_while_it_makes(monkeypatch, AclAlignment, made=made):
+        site.round()
     assert on(site.pair.target) == ({COPY} if made else set())
     assert site.round().is_in_step
     assert on(site.pair.target) == {COPY}
@@ -275,14 +294,14 @@ def test_what_another_flow_of_the_file_wants_stays(site: Site) -> None:
     site.takes_group, site.kept_groups = lambda _: True, {"billing"}
     site.source.create_acls([group("billing")])
     first, second = site.alignment(others=["other"]), site.alignment("other", others=[FLOW])
-    assert (first.round().created, second.round().created) == (1, 0)
+    assert (first.round().counts["created"], second.round().counts["created"]) == (1, 0)
     site.pair.source.admin.acls = []
     report = first.round()
     assert (reasons(report), report.is_in_step) == ({group("billing"): "wanted-by-other-flow"}, True)
     assert report.differences[0].detail == "other"
     assert on(site.pair.target) == {group("billing")}
     second.round()
-    assert first.round().deleted == 1
+    assert first.round().counts["deleted"] == 1
     assert on(site.pair.target) == set()
 
 
@@ -292,12 +311,12 @@ def test_two_flows_that_have_created_an_acl_do_not_keep_it_for_each_other(site: 
     site.takes_group, site.kept_groups = lambda _: True, {"billing"}
     site.source.create_acls([group("billing")])
     first, second = site.alignment(others=["other"]), site.alignment("other", others=[FLOW])
-    assert first.round().created == 1
+    assert first.round().counts["created"] == 1
     site.pair.target.admin.acls = []
-    assert second.round().created == 1
+    assert second.round().counts["created"] == 1
     site.pair.source.admin.acls = []
     assert reasons(first.round()) == {group("billing"): "wanted-by-other-flow"}
-    assert second.round().deleted == 1
+    assert second.round().counts["deleted"] == 1
     assert on(site.pair.target) == set()
 
 
@@ -306,8 +325,8 @@ def test_a_source_that_shows_no_topics_for_a_moment_loses_no_acl(site: Site) -> 
     site.pair.source.add_topic("own", 1)
     site.source.create_acls([topic("*")])
     alignment = site.alignment()
-    alignment.rules = AclRules(lambda name: f"paris.{name}" if name == "t" else None, "paris.", ("",))
-    assert alignment.round().created == 1
+    alignment.kind.rules = AclRules(lambda name: f"paris.{name}" if name == "t" else None, "paris.", ("",))
+    assert alignment.round().counts["created"] == 1
     topics = dict(site.pair.source.topics)
     site.pair.source.topics.clear()
     assert alignment.round().differences == ()
@@ -319,7 +338,7 @@ def test_groups_whose_positions_the_flow_keeps_are_brought_if_asked(site: Site) 
     site.kept_groups = {"books", "billing"}
     site.pair.source.admin.groups["bins"] = FakeGroup()
     site.source.create_acls([group("billing"), group("b", prefixed=True), group("other")])
-    assert (site.round().acls, on(site.pair.target)) == (0, set())
+    assert (site.round().compared, on(site.pair.target)) == (0, set())
     site.takes_group = lambda name: name.startswith("b")
     line = "= ACLs of group bins are left out: the flow keeps no position of it"
     assert line in site.round().lines()
@@ -335,17 +354,17 @@ def test_groups_whose_positions_the_flow_keeps_are_brought_if_asked(site: Site) 
 def test_a_topic_that_others_have_made_again_loses_the_flow_s_acls(site: Site) -> None:
     """Its owner has not asked for them. Those of a copy whose progress only the progress topic has stay."""
     site.source.create_acls([topic("t"), topic("t", deny=True, principal="User:*")])
-    assert site.round().created == 2
+    assert site.round().counts["created"] == 2
     site.pair.target.add_topic("paris.t")
     report = site.round()
-    assert (report.deleted, on(site.pair.target)) == (2, set())
+    assert (report.counts["deleted"], on(site.pair.target)) == (2, set())
     line = "= ACLs of topic paris.t are left out: the flow has not created it and copies nothing into it"
     assert list(report.lines())[-1] == line
     assert report.summary()["not_own"] == {"topic": 1}
     site.pair.write(b"1")
     assert site.pair.copy().outcome.value == "complete"
     site.pair.target.groups.clear()
-    assert (site.round().created, len(on(site.pair.target))) == (2, 2)
+    assert (site.round().counts["created"], len(on(site.pair.target))) == (2, 2)
 
 
 def test_an_earlier_run_is_fenced_and_changes_nothing(site: Site) -> None:
@@ -361,17 +380,17 @@ def test_an_earlier_run_is_fenced_and_changes_nothing(site: Site) -> None:
 
 
 def test_many_acls_take_a_few_requests(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "_AT_ONCE", 20)
+    monkeypatch.setattr(acls, "_AT_ONCE", 20)
     site.source.create_acls([topic(f"t{number}") for number in range(45)])
     before = site.changes()
-    assert (site.round().created, site.changes() - before) == (45, 3)
+    assert (site.round().counts["created"], site.changes() - before) == (45, 3)
     site.pair.source.admin.acls = []
-    assert (site.round().deleted, site.changes() - before) == (45, 6)
+    assert (site.round().counts["deleted"], site.changes() - before) == (45, 6)
 
 
 def test_nothing_is_sent_when_a_later_run_may_have_begun(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "_FENCED_MS", 0)
+    monkeypatch.setattr(reconciler, "FENCED_MS", 0)
     site.source.create_acls([topic("t")])
-    with pytest.raises(KafkaTimeout, match="not sent within 0 ms after its inventory"):
+    with pytest.raises(KafkaTimeout, match="not sent within 0 ms after its intent"):
         site.round()
     assert on(site.pair.target) == set()

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.alignment.permissions.selection import (
+from mirror.alignment.acl_selection import (
     AclRules,
-    Sides,
+    AclSides,
     Wanted,
     beginnings_of,
     prefixes_of,
@@ -47,7 +47,7 @@ def sought(
 ) -> Wanted:
     """``foreign`` are those of the target's topics that are not the flow's."""
     owned = set(target) - set(foreign)
-    sides = Sides(
+    sides = AclSides(
         source=acls,
         source_topics=source,
         target_topics=target,

@@ -16,8 +16,8 @@ from mirror.groups.summary import GroupsSummary
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver import flow_rounds
 from mirror.spark.driver.flow_rounds import FlowRounds
-from mirror.spark.driver.rounds.alignment_rounds import CreatedTopics
 from mirror.spark.driver.rounds.outages import Outages
+from mirror.spark.driver.rounds.reconciling import CreatedTopics
 from mirror.spark.ledger.results import FlowReport
 from mirror.telemetry.run_telemetry import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
@@ -87,13 +87,12 @@ def test_a_failure_at_the_start_is_reported_and_fails_no_run(tmp_path: Path, mon
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("what")
 
-    for rounds in ("AclRounds", "AlignmentRounds"):
-        monkeypatch.setattr(flow_rounds, rounds, fail)
+    monkeypatch.setattr(flow_rounds, "Reconciling", fail)
     site = Site(tmp_path, configs="sync", acls={})
     site.rounds.align(CreatedTopics())
     found = site.report.to_json()
     assert [found[kind]["problems"] for kind in ("configs", "acls")] == [["ZeroDivisionError: what"]] * 2
-    assert site.warned == ["topics and configurations: ZeroDivisionError: what", "ACLs: ZeroDivisionError: what"]
+    assert site.warned == ["topics and ACLs: ZeroDivisionError: what"]
     without = Site(tmp_path, configs="create")
     without.rounds.align(CreatedTopics())
     found = without.report.to_json()

@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 
 from mirror.alignment.owned_topics import adopt
-from mirror.alignment.permissions.report import AclReport
-from mirror.alignment.report import AlignmentReport
+from mirror.alignment.sync_state import DELETIONS
 from mirror.client import AclBinding, AclOperation, Admin
 from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.relay.progress.flow_topic import inventory_topic_of
-from mirror.spark.driver.rounds.acl_rounds import AclReports, AclRounds
-from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
 from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds
+from mirror.spark.driver.rounds.reconciling import CreatedTopics, KindReports, Reconciling, ReconcilingReports
 from tests.alignment.deletions.deletion_site import DeletionSite
 from tests.alignment.permissions.authorizer import topic
 from tests.polling import eventually
@@ -44,7 +42,7 @@ def loading(pair: FakePair, file: Path, lines: str) -> Callable[[], tuple[Mirror
 def test_acls_of_the_source_come_and_go_while_a_stream_runs_and_those_of_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair, reports, warned = FakePair(monkeypatch), list[AclReport](), list[str]()
+    pair, reports, warned = FakePair(monkeypatch), list[KindReports](), list[str]()
     pair.target.add_topic(inventory_topic_of(FLOW))
     both = loading(pair, tmp_path / "mirror.toml", "[flows.flow.acls]")
     others = topic("paris.t", AclOperation.WRITE, principal="User:bob")
@@ -59,7 +57,12 @@ def test_acls_of_the_source_come_and_go_while_a_stream_runs_and_those_of_others_
         adopt({"bootstrap.servers": pair.target.bootstrap}, FLOW, target.describe_topics(["paris.t"]))
         target.create_acls([others])
         rounds = PeriodicRounds(
-            lambda: AclRounds(*both()), INTERVAL_MS, reports.append, warned.append, AclReports(), wait_first=True
+            lambda: Reconciling(*both(), CreatedTopics(), beside_copies=True),
+            INTERVAL_MS,
+            reports.append,
+            warned.append,
+            ReconcilingReports(both()[1]),
+            wait_first=True,
         )
         with rounds:
             eventually(lambda: reports, within_s=WITHIN_S, what="a round")
@@ -78,7 +81,7 @@ def without_rest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeletionSite]:
-    monkeypatch.setattr("mirror.alignment.deletions.decision.CONFIRM_MS", 50)
+    monkeypatch.setattr("mirror.alignment.deletion_decision.CONFIRM_MS", 50)
     made = DeletionSite(FakePair(monkeypatch))
     yield made
     made.close()
@@ -89,11 +92,11 @@ def test_a_stream_deletes_what_the_source_has_deleted_up_to_the_limit_and_nothin
 ) -> None:
     """A topic that is created again, a source that shows no topics, and one topic more than the limit."""
     site.prepare()
-    source, reports = site.pair.source, list[AlignmentReport]()
+    source, reports = site.pair.source, list[KindReports]()
     both = loading(site.pair, tmp_path / "mirror.toml", 'on-topic-deleted = "delete"\nmax-deletions = 1')
 
     def reasons() -> dict[str, int]:
-        return dict(reports[-1].deletions.by_reason()) if reports else {}
+        return dict(reports[-1][DELETIONS].by_reason()) if reports else {}
 
     def last(by_reason: dict[str, int]) -> None:
         """Wait until several rounds in a row say so: the second one would have deleted."""
@@ -107,11 +110,11 @@ def test_a_stream_deletes_what_the_source_has_deleted_up_to_the_limit_and_nothin
         source.topics = {name: everything[name] for name in names}
 
     with PeriodicRounds(
-        lambda: AlignmentRounds(*both(), CreatedTopics(), beside_copies=True),
+        lambda: Reconciling(*both(), CreatedTopics(), beside_copies=True),
         INTERVAL_MS,
         reports.append,
         lambda _: None,
-        AlignmentReports(),
+        ReconcilingReports(both()[1]),
         wait_first=True,
     ):
         everything = dict(source.topics)

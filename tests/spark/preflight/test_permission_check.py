@@ -377,8 +377,8 @@ WITH_ACLS = flow(topics=["orders", "clicks"], exactly_once_by="transactions", ac
     [
         (CARRYING, "topic mirror-groups.f.internal", "mirror.f.groups", "no group's position is written"),
         (ALIGNING, INVENTORY, "mirror.f.inventory", "no configuration is brought in step"),
-        (DELETING, INVENTORY, "mirror.f.deletions", "no topic is deleted"),
-        (WITH_ACLS, INVENTORY, "mirror.f.acls", "ACLs are not brought in step"),
+        (DELETING, INVENTORY, "mirror.f.inventory", "no topic is deleted"),
+        (WITH_ACLS, INVENTORY, "mirror.f.inventory", "ACLs are not brought in step"),
     ],
 )
 def test_topics_written_in_transactions_are_named_with_their_ids(

@@ -5,15 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mirror.alignment.decision import Reason
-from mirror.alignment.permissions.decision import Reason as AclReason
-from mirror.alignment.permissions.report import AclReport
-from mirror.alignment.report import AlignmentReport, Difference
+from mirror.alignment import acls, topic_configs, topic_deletions
+from mirror.alignment.acl_decision import Reason as AclReason
+from mirror.alignment.config_decision import Reason
+from mirror.alignment.differences import Difference, KindReport
+from mirror.alignment.topic_configs import TopicKey
 from mirror.rehearsal.values import Kind
 from mirror.spark.preflight.drift import FlowDrift
 from mirror.spark.rehearsing.sides import blockers_of, notes_of
-from tests.alignment.permissions.test_report import CREATED, OTHERS, REMOVED
 from tests.spark.planning.test_range_planner import flow
+
+DUE = Difference(subject=TopicKey("a.t", "retention.ms"), text="retention.ms: 2 -> 1", change="set", sign="~")
+ACL = Difference(subject=None, text="ACL of topic a.t: ALLOW READ for User:alice", change="create", sign="+")
+REMOVED = replace(ACL, change=None, reason=AclReason.REMOVED)
+
+
+def configs(*differences: Difference, **more: Any) -> KindReport:
+    return KindReport(words=topic_configs.WORDS, differences=differences, **more)
+
+
+def of_acls(*differences: Difference, **more: Any) -> KindReport:
+    return KindReport(words=acls.WORDS, differences=differences, **more)
 
 
 def drift(**changes: Any) -> FlowDrift:
@@ -21,8 +33,9 @@ def drift(**changes: Any) -> FlowDrift:
         "changes": [],
         "done": [],
         "obstacles": {},
-        "configs": AlignmentReport(),
-        "acls": AclReport(),
+        "configs": configs(),
+        "deletions": KindReport(words=topic_deletions.WORDS),
+        "acls": of_acls(),
         "warnings": [],
     }
     return FlowDrift(flow="f", source="a", target="b", **{**values, **changes})
@@ -33,17 +46,17 @@ def test_sides_in_step_have_no_blockers() -> None:
 
 
 def test_each_difference_has_a_reason_and_what_to_do() -> None:
-    due = Difference(topic="a.t", key="retention.ms", wanted="1", target="2")
-    held = Difference(topic="a.t", key="cleanup.policy", wanted="compact", target="delete", reason=Reason.CHANGED)
-    only = Difference(topic="a.t", key="flush.ms", wanted=None, target="5", reason=Reason.ONLY_ON_TARGET)
+    held = replace(DUE, change=None, reason=Reason.CHANGED)
+    only = replace(DUE, change=None, reason=Reason.ONLY_ON_TARGET, is_drift=False)
+    others = replace(ACL, change=None, reason=AclReason.ONLY_ON_TARGET, is_drift=False)
     found = list(
         blockers_of(
             flow(),
             drift(
                 changes=["on b: topic a.u is created"],
                 obstacles={"x": "topic x is too long"},
-                configs=AlignmentReport(differences=(due, held, only), problems=("b refuses",)),
-                acls=AclReport(differences=(CREATED, REMOVED, OTHERS)),
+                configs=configs(DUE, held, only, problems=("b refuses",)),
+                acls=of_acls(ACL, REMOVED, others),
             ),
         )
     )
@@ -65,10 +78,10 @@ def test_each_difference_has_a_reason_and_what_to_do() -> None:
 
 
 def test_a_reason_of_an_acl_has_its_own_remedy_and_commands_name_the_flow() -> None:
-    unowned = Difference(topic="a.t", key="retention.ms", wanted="1", target="2", reason=Reason.NOT_OWNED)
+    unowned = replace(DUE, change=None, reason=Reason.NOT_OWNED)
     reducing = replace(unowned, reason=Reason.OVER_LIMIT)
     acl = replace(REMOVED, reason=AclReason.OVER_LIMIT)
-    both = drift(configs=AlignmentReport(differences=(unowned, reducing)), acls=AclReport(differences=(acl, REMOVED)))
+    both = drift(configs=configs(unowned, reducing), acls=of_acls(acl, REMOVED))
     actions = [one.action for one in blockers_of(flow(), both)]
     assert "mirror apply --flow f --adopt a.t," in actions[0]
     assert "mirror apply --flow f --max-deletions N" in actions[1]
@@ -78,5 +91,5 @@ def test_a_reason_of_an_acl_has_its_own_remedy_and_commands_name_the_flow() -> N
 
 def test_what_is_not_compared_is_said() -> None:
     assert next(iter(notes_of(flow(configs="off"), drift()))).startswith("configurations of topics are not compared")
-    left_out = drift(acls=AclReport(changing=3))
+    left_out = drift(acls=of_acls(counts={"left_out": 3}))
     assert any(note.startswith("3 ACLs of") and "producers" in note for note in notes_of(flow(), left_out))

@@ -52,10 +52,12 @@ class AclRules:
     """How many ACLs the flow has created on the target at most."""
     others: tuple[str, ...] = ()
     """What the names of the topics begin with that other flows may make on the target."""
+    adopt: bool = False
+    """Whether a user wants those again that others have deleted on the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
+class AclSides:
     """What both clusters have."""
 
     source: Sequence[AclBinding] = ()
@@ -96,7 +98,7 @@ def prefixes_of(patterns: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.group(1).replace("\\", "") for one in found if one is not None))
 
 
-def wanted(rules: AclRules, sides: Sides) -> Wanted:
+def wanted(rules: AclRules, sides: AclSides) -> Wanted:
     """Return what the target is to have."""
     result = Wanted()
     topics = _Topics(rules, sides)
@@ -177,7 +179,7 @@ class _Place:
 
 
 class _Topics(_Place):
-    def __init__(self, rules: AclRules, sides: Sides) -> None:
+    def __init__(self, rules: AclRules, sides: AclSides) -> None:
         self._rules: Final = rules
         self._at_target: Final = frozenset(sides.target_topics)
         owned = {name for name in sides.owned_topics if is_copy(rules, name)}
@@ -255,7 +257,7 @@ def is_copy(rules: AclRules, name: str) -> bool:
     return name.startswith(rules.namespace) and rules.target_topic(name.removeprefix(rules.namespace)) == name
 
 
-def _copies(rules: AclRules, sides: Sides, owned: Iterable[str]) -> dict[str, str]:
+def _copies(rules: AclRules, sides: AclSides, owned: Iterable[str]) -> dict[str, str]:
     """Return the target topics that have the name of a copy, by source topic, also those that do not exist yet.
 
     A copy whose source topic is gone, or is not visible for a moment, keeps its ACLs.
@@ -269,7 +271,7 @@ def _copies(rules: AclRules, sides: Sides, owned: Iterable[str]) -> dict[str, st
 class _Groups(_Place):
     """Groups have the same names on both sides. A prefix would also be about groups that the target has by itself."""
 
-    def __init__(self, rules: AclRules, sides: Sides) -> None:
+    def __init__(self, rules: AclRules, sides: AclSides) -> None:
         assert rules.takes_group is not None  # noqa: S101 - else there is no such place
         kept = {name: name for name in sorted(sides.kept_groups) if rules.takes_group(name)}
         names = {*sides.source_groups, *_literal_names(sides.source, ResourceType.GROUP)}

@@ -89,11 +89,9 @@ class Reason(enum.StrEnum):
     """Records would be deleted, and the flow has copied none of them."""
     WAITS = "waits-for-restart"
     """A running copy depends on the value: it is changed when the flow starts again."""
-    REFUSED = "refused"
-    """The target refuses the value."""
-    UNAUTHORIZED = "unauthorized"
-    UNAVAILABLE = "unavailable"
-    """The target does not answer."""
+
+
+NO_DRIFT: Final = frozenset({Reason.ONLY_ON_TARGET, Reason.NOT_FOLLOWED})
 
 
 class Observed(NamedTuple):

@@ -14,15 +14,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from mirror.alignment.deletions.records import (
-    CreatedTopic,
-    Creations,
-    SourceTopic,
-    created_record,
-    intent_record,
-    intent_removal,
-)
-from mirror.alignment.deletions.remains import remove_records
+from mirror.alignment.inventory_records import CreatedTopic, Inventory, Key, SourceTopic, Subject, record_of
+from mirror.alignment.remains import remove_records
 from mirror.errors import KafkaError
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, inventory_topic_of
 from mirror.runtime.clock import SystemClock
@@ -54,7 +47,7 @@ class CreationRecorder:
         try:
             if self._deletes:
                 self._remove_remains(sources)
-            self._write({topic: intent_record(topic, source) for topic, source in sources.items()})
+            self._write({topic: record_of(Key(Subject.INTENT, topic), source) for topic, source in sources.items()})
         except KafkaError as error:
             self._fail(error)
         else:
@@ -68,16 +61,16 @@ class CreationRecorder:
             if topic in self._sources
         }
         try:
-            self._write({topic: created_record(topic, one) for topic, one in created.items()})
-            self._write({topic: intent_removal(topic) for topic in created})
+            self._write({topic: record_of(Key(Subject.CREATED, topic), one) for topic, one in created.items()})
+            self._write({topic: record_of(Key(Subject.INTENT, topic), None) for topic in created})
         except KafkaError as error:
             self._fail(error)
 
     def _remove_remains(self, topics: Mapping[str, object]) -> None:
-        known = Creations()
+        known = Inventory()
         for record in self._topic.records(Timer(SystemClock(), _TIMEOUT_MS)):
             known.take(record.key, record.value)
-        deleted = {topic for topic in topics for one in [known.topics.get(topic)] if one and one.deleting}
+        deleted = {topic for topic in topics for one in [known.created.get(topic)] if one and one.deleting}
         if deleted:
             remove_records(self._topic.options, self._flow, lambda: deleted, _TIMEOUT_MS)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from mirror.alignment.permissions.selection import WILDCARD, Wanted
+from mirror.alignment.acl_selection import WILDCARD, Wanted
+from mirror.alignment.reconciler import Change, Outcome
 from mirror.cluster.acls import AclBinding, AclPermission, PatternType, ResourceType
 
 _EVERYONE: Final = "User:*"
@@ -30,7 +31,7 @@ class Mark(enum.StrEnum):
     """Others have: it was there when it was wanted."""
 
 
-class Change(enum.StrEnum):
+class Verb(enum.StrEnum):
     """What is done on the target."""
 
     CREATE = "create"
@@ -58,106 +59,98 @@ class Reason(enum.StrEnum):
     """Others have created it on a target topic. This is no drift."""
     OVER_LIMIT = "over-limit"
     """The flow would have created more ACLs than max-acls."""
-    REFUSED = "refused"
-    """The target refuses it."""
-    UNAUTHORIZED = "unauthorized"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AclDifference:
-    """An ACL that is on one side alone, or was before it was changed."""
-
-    acl: AclBinding
-    """As on the target; if it is unknown, as on the source."""
-    change: Change | None = None
-    """What is done, or would be; None with a reason."""
-    reason: Reason | None = None
-    """Why nothing is done."""
-    detail: str = ""
-
-    @property
-    def is_drift(self) -> bool:
-        """Whether the two sides are not in step because of it."""
-        return self.reason not in {Reason.ONLY_ON_TARGET, Reason.OTHER_FLOW}
-
-    def held(self, reason: Reason, detail: str = "") -> AclDifference:
-        """Return the same, with nothing being done."""
-        return replace(self, change=None, reason=reason, detail=detail)
-
+NO_DRIFT: Final = frozenset({Reason.ONLY_ON_TARGET, Reason.OTHER_FLOW})
 
 Known = Mapping[AclBinding, Mark]
 """What the inventory has, by ACL of the target."""
 
 
+@dataclass(slots=True, kw_only=True)
+class AclChange(Change[Mark]):
+    """An ACL that is on one side alone, or in step; the latter is held without a reason."""
+
+    verb: Verb | None = None
+    """What is to be done, or was; None: nothing in any case."""
+
+
 @dataclass(slots=True)
-class Plan:
-    """What differs, and what the inventory is to have."""
+class AclDecisions:
+    """What becomes of each ACL: as on the target; if it is unknown, as on the source."""
 
-    differences: dict[AclBinding, AclDifference] = field(default_factory=dict)
-    known: dict[AclBinding, Mark] = field(default_factory=dict)
-    """Before the changes are made."""
+    changes: dict[AclBinding, AclChange] = field(default_factory=dict)
 
-    def changes(self, change: Change, permission: AclPermission) -> list[AclBinding]:
+    def due(self, verb: Verb, permission: AclPermission) -> dict[AclBinding, AclChange]:
         """Return the ACLs that are to be created or deleted."""
-        return [acl for acl, one in self.differences.items() if one.change is change and acl.permission is permission]
+        return {
+            acl: one
+            for acl, one in self.changes.items()
+            if one.is_due and one.verb is verb and acl.permission is permission
+        }
 
     def hold(self, acl: AclBinding, reason: Reason, detail: str = "") -> None:
         """Leave an ACL as it is."""
-        self.differences[acl] = self.differences[acl].held(reason, detail)
+        self.changes[acl].hold(reason, detail)
+
+    def known(self) -> dict[AclBinding, Mark]:
+        """Return what the inventory is to have by the outcomes of the changes now."""
+        return {acl: mark for acl, one in self.changes.items() if (mark := one.stored) is not None}
 
 
-def decide(wanted: Wanted, at_target: Iterable[AclBinding], known: Known, *, adopt: bool = False) -> Plan:
+def _leave(kept: Mark | None, reason: Reason | None = None) -> AclChange:
+    change = AclChange(kept=kept, intent=None, settled=None, outcome=Outcome.HELD)
+    change.reason = reason
+    return change
+
+
+def decide(wanted: Wanted, at_target: Iterable[AclBinding], known: Known, *, adopt: bool = False) -> AclDecisions:
     """Decide about each ACL.
 
     ``adopt``: the user wants those again that others have deleted on the target, and takes those for the flow's own
     whose creation was interrupted.
     """
-    plan, there = Plan(), dict.fromkeys(at_target)
+    found, there = AclDecisions(), dict.fromkeys(at_target)
     for acl in wanted.acls:
         mark = known.get(acl)
         if acl in there:
-            plan.known[acl] = Mark.MADE if mark is Mark.UNWANTED else mark or Mark.SEEN
+            found.changes[acl] = _leave(Mark.MADE if mark is Mark.UNWANTED else mark or Mark.SEEN)
         elif mark in {None, Mark.MAKING, Mark.UNWANTED} or adopt:
-            plan.known[acl] = Mark.MAKING
-            plan.differences[acl] = AclDifference(acl=acl, change=Change.CREATE)
+            found.changes[acl] = AclChange(kept=mark, intent=Mark.MAKING, settled=Mark.MADE, verb=Verb.CREATE)
         else:
-            plan.known[acl] = mark
-            plan.differences[acl] = AclDifference(acl=acl, reason=Reason.REMOVED)
+            found.changes[acl] = _leave(mark, Reason.REMOVED)
     for acl in there:
         if acl in wanted.acls:
             continue
         mark = known.get(acl)
         if mark in {Mark.MADE, Mark.UNWANTED} or (mark is Mark.MAKING and adopt):
-            plan.known[acl] = Mark.MADE
-            plan.differences[acl] = AclDifference(acl=acl, change=Change.DELETE)
+            found.changes[acl] = AclChange(kept=Mark.MADE, intent=Mark.MADE, settled=None, verb=Verb.DELETE)
         elif mark is Mark.MAKING:
-            plan.known[acl] = mark
-            plan.differences[acl] = AclDifference(acl=acl, reason=Reason.CREATION_UNKNOWN)
+            found.changes[acl] = _leave(mark, Reason.CREATION_UNKNOWN)
         elif acl.resource_type is ResourceType.TOPIC and _is_named(acl) and acl.name in wanted.topics:
-            plan.differences[acl] = AclDifference(acl=acl, reason=Reason.ONLY_ON_TARGET)
+            found.changes[acl] = _leave(None, Reason.ONLY_ON_TARGET)
     for acl in wanted.unknown:
-        plan.differences[acl] = AclDifference(acl=acl, reason=Reason.UNKNOWN)
-    absent = [acl for acl, one in plan.differences.items() if one.reason is Reason.REMOVED]
-    hold_back(plan, [acl for acl in (*absent, *wanted.unknown) if acl.permission is not AclPermission.ALLOW], known)
-    return plan
+        found.changes[acl] = _leave(known.get(acl), Reason.UNKNOWN)
+    absent = [acl for acl, one in found.changes.items() if one.reason is Reason.REMOVED]
+    hold_back(found, [acl for acl in (*absent, *wanted.unknown) if acl.permission is not AclPermission.ALLOW])
+    return found
 
 
-def limit(plan: Plan, most: int, known: Known) -> None:
+def limit(found: AclDecisions, most: int, known: Known) -> None:
     """Allow nothing more than ``most`` ACLs with those that the flow has created; name the others.
 
     Denials count, and are created beyond ``most``, too: without one, an ACL that is on the target already would allow
     what the source denies. ``known`` is what the inventory had.
     """
     created = sum(mark in {Mark.MADE, Mark.UNWANTED} for mark in known.values())
-    created += len(plan.changes(Change.CREATE, AclPermission.DENY))
-    over = plan.changes(Change.CREATE, AclPermission.ALLOW)[max(0, most - created) :]
+    created += len(found.due(Verb.CREATE, AclPermission.DENY))
+    over = list(found.due(Verb.CREATE, AclPermission.ALLOW))[max(0, most - created) :]
     for acl in over:
-        plan.hold(acl, Reason.OVER_LIMIT, f"max-acls is {most}")
-        forget(plan, acl, known)
-    keep_replaced(plan, over)
+        found.hold(acl, Reason.OVER_LIMIT, f"max-acls is {most}")
+    keep_replaced(found, over)
 
 
-def keep_replaced(plan: Plan, missing: Iterable[AclBinding]) -> None:
+def keep_replaced(found: AclDecisions, missing: Iterable[AclBinding]) -> None:
     """Delete nothing that one of ``missing`` is to replace under another name: they are not on the target.
 
     A topic of others under a prefix turns an ACL of that prefix into one for each topic. Without these its deletion
@@ -168,57 +161,44 @@ def keep_replaced(plan: Plan, missing: Iterable[AclBinding]) -> None:
         replacements.setdefault(_without_name(acl), []).append(acl)
     kept = [
         acl
-        for acl, one in plan.differences.items()
-        if one.change is Change.DELETE
+        for acl, one in found.changes.items()
+        if one.is_due and one.verb is Verb.DELETE
         if any(_overlap(new, acl) for new in replacements.get(_without_name(acl), ()))
     ]
     allowed = [acl for acl in kept if acl.permission is AclPermission.ALLOW]
     kept += [
-        denial
-        for denial in plan.changes(Change.DELETE, AclPermission.DENY)
-        if any(_limits(denial, acl) for acl in allowed)
+        denial for denial in found.due(Verb.DELETE, AclPermission.DENY) if any(_limits(denial, acl) for acl in allowed)
     ]
     for acl in kept:
-        plan.hold(acl, Reason.STAYS)
+        found.hold(acl, Reason.STAYS)
 
 
-def hold_back(plan: Plan, denials: Collection[AclBinding], known: Known) -> None:
-    """Create nothing that ``denials`` would limit: they are not on the target, and what the source denies stays denied.
-
-    ``known`` is what the inventory had.
-    """
+def hold_back(found: AclDecisions, denials: Collection[AclBinding]) -> None:
+    """Create nothing that ``denials`` would limit: they are not on the target; what the source denies stays denied."""
     if not denials:
         return
-    for acl in plan.changes(Change.CREATE, AclPermission.ALLOW):
+    for acl in found.due(Verb.CREATE, AclPermission.ALLOW):
         if any(_limits(denial, acl) for denial in denials):
-            plan.hold(acl, Reason.WAITS)
-            forget(plan, acl, known)
+            found.hold(acl, Reason.WAITS)
 
 
-def keep_for_others(plan: Plan, wanted: Mapping[str, Collection[AclBinding] | None]) -> None:
+def keep_for_others(found: AclDecisions, wanted: Mapping[str, Collection[AclBinding] | None]) -> None:
     """Delete nothing that another flow wants. ``wanted`` is what each wants by its inventory; None if it is unknown.
 
     What is kept stays the flow's own: it is deleted once no other flow wants it. The inventory says that this flow does
     not: otherwise two flows that have both created an ACL would keep it for each other.
     """
-    for acl, one in list(plan.differences.items()):
-        if one.change is not Change.DELETE:
+    for acl, one in found.changes.items():
+        if not one.is_due or one.verb is not Verb.DELETE:
             continue
         users = [flow for flow, acls in wanted.items() if acls is not None and acl in acls]
         unknown = [flow for flow, acls in wanted.items() if acls is None]
         if users or unknown:
-            plan.known[acl] = Mark.UNWANTED
+            one.kept = Mark.UNWANTED
         if users:
-            plan.hold(acl, Reason.OTHER_FLOW, ", ".join(users))
+            one.hold(Reason.OTHER_FLOW, ", ".join(users))
         elif unknown:
-            plan.hold(acl, Reason.UNCERTAIN, f"the inventory of {', '.join(unknown)} cannot be read")
-
-
-def forget(plan: Plan, acl: AclBinding, known: Known) -> None:
-    """Leave an ACL that was not created after all in the inventory as it was."""
-    del plan.known[acl]
-    if acl in known:
-        plan.known[acl] = known[acl]
+            one.hold(Reason.UNCERTAIN, f"the inventory of {', '.join(unknown)} cannot be read")
 
 
 def _limits(denial: AclBinding, allowed: AclBinding) -> bool:

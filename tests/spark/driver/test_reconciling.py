@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from mirror.alignment.deletions.deletion_rounds import transactional_id
-from mirror.alignment.deletions.records import CreatedTopic, SourceTopic, created_record
+from mirror.alignment.inventory_records import CreatedTopic, Key, SourceTopic, Subject, record_of
+from mirror.alignment.sync_state import CONFIGS, DELETIONS
+from mirror.alignment.topic_configs import ConfigAlignment
+from mirror.alignment.topic_deletions import TopicDeletions
 from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
+from mirror.errors import KafkaError
 from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
-from mirror.spark.driver.rounds.alignment_rounds import AlignmentReports, AlignmentRounds, CreatedTopics
-from mirror.wire.api import Api
+from mirror.spark.driver.rounds.reconciling import CreatedTopics, Reconciling, ReconcilingReports
 from tests.alignment.test_commands_on_fakes import LONG_ENOUGH
-from tests.fakes import errors
-from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
 
 
@@ -30,7 +30,7 @@ class Site:
             source=SourceTopic(name="t", topic_id=str(pair.source.topics["t"].topic_id), cluster_id="paris"),
         )
         inventory = FlowTopic({"bootstrap.servers": pair.target.bootstrap}, inventory_topic_of(FLOW))
-        assert inventory.write({1: created_record("paris.t", created)}, 10_000) == {}
+        assert inventory.write({1: record_of(Key(Subject.CREATED, "paris.t"), created)}, 10_000) == {}
         self.write()
 
     def write(self, more: str = "") -> None:
@@ -53,52 +53,60 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Site:
 def test_what_a_preparation_has_created_is_the_flow_s_own_after_the_next_round(site: Site) -> None:
     created = CreatedTopics()
     site.source["retention.ms"] = site.target["retention.ms"] = "5"
-    with AlignmentRounds(*site.load(), created, beside_copies=True) as rounds:
+    with Reconciling(*site.load(), created, beside_copies=True) as rounds:
         created.add(FLOW, {"paris.t": {"retention.ms": "5"}})
         created.add("another", {"x": {}})
-        assert rounds.round().is_in_step
+        assert rounds.round()[CONFIGS].is_in_step
         assert (created.of(FLOW), created.of("another")) == ({}, {"x": {}})
         del site.source["retention.ms"]
-        assert rounds.round().changed == 1
+        assert rounds.round()[CONFIGS].changed == 1
     assert site.target == {}
 
 
 def test_topics_are_deleted_while_the_configuration_says_so(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mirror.alignment.deletions.decision.CONFIRM_MS", 0)
+    monkeypatch.setattr("mirror.alignment.deletion_decision.CONFIRM_MS", 0)
     site.pair.source.add_topic("u")
     del site.pair.source.topics["t"]
-    with AlignmentRounds(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
+    with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
         for _ in range(3):
-            assert rounds.round().deletions.deletions == ()
+            assert DELETIONS not in rounds.round()
     site.write('on-topic-deleted = "delete"\n')
-    with AlignmentRounds(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
-        assert not rounds.round().is_in_step
+    with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
+        assert not rounds.round()[DELETIONS].is_in_step
         deleted = rounds.round()
-    assert (deleted.deletions.deleted, deleted.is_in_step) == (1, True)
+    assert (deleted[DELETIONS].changed, deleted[DELETIONS].is_in_step) == (1, True)
     assert "paris.t" not in site.pair.target.topics
-    assert list(AlignmentReports().problems(deleted)) == ["topic paris.t was deleted, as t on the source"]
+    assert list(ReconcilingReports(site.load()[1]).problems(deleted)) == [
+        "topic paris.t was deleted, as t on the source"
+    ]
 
 
-def test_what_keeps_topics_from_being_deleted_keeps_no_configuration_from_being_set(site: Site) -> None:
+@pytest.mark.parametrize(("failing", "kind"), [(TopicDeletions, DELETIONS), (ConfigAlignment, CONFIGS)])
+def test_what_keeps_one_kind_from_being_in_step_keeps_no_other(
+    site: Site, monkeypatch: pytest.MonkeyPatch, failing: type, kind: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise KafkaError("what it was")
+
     site.write('on-topic-deleted = "delete"\n')
-    refused = Action(errors={transactional_id(FLOW): errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
-    site.pair.target.control.add(lambda call: refused if call.api is Api.FIND_COORDINATOR else None)
-    with AlignmentRounds(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
+    monkeypatch.setattr(failing, "plan", fail)
+    with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
         rounds.round()
         site.source["retention.ms"] = LONG_ENOUGH
         report = rounds.round()
-    assert (report.changed, site.target, report.is_in_step) == (1, {"retention.ms": LONG_ENOUGH}, False)
-    (problem,) = AlignmentReports().problems(report)
-    assert problem.startswith("no topic is deleted: ")
+    assert {name for name, one in report.items() if not one.is_in_step} == {kind}
+    assert (site.target == {"retention.ms": LONG_ENOUGH}) is (kind == DELETIONS)
+    (problem,) = ReconcilingReports(site.load()[1]).problems(report)
+    assert problem.endswith("what it was")
 
 
 def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
     site.source["retention.ms"], site.target["retention.ms"] = "5", "6"
-    with AlignmentRounds(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
+    with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
         last = rounds.round()
-    report = AlignmentReports().failed(last, "no answer")
-    assert (report.by_reason(), report.is_in_step) == ({"differed-before": 1}, False)
-    assert list(AlignmentReports().problems(report)) == [
+    report = ReconcilingReports(site.load()[1]).failed(last, "no answer")
+    assert (report[CONFIGS].by_reason(), report[CONFIGS].is_in_step) == ({"differed-before": 1}, False)
+    assert list(ReconcilingReports(site.load()[1]).problems(report)) == [
         "no answer",
         "1 configuration of target topics differed-before; mirror drift lists them",
     ]

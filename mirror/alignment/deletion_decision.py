@@ -10,7 +10,8 @@ import enum
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from mirror.alignment.deletions.records import CreatedTopic, Creations
+from mirror.alignment.inventory_records import CreatedTopic, Inventory
+from mirror.alignment.reconciler import Failure
 
 CONFIRM_MS: Final = 10_000
 """The shortest time between the two rounds that see that a source topic does not exist."""
@@ -53,11 +54,6 @@ class Reason(enum.StrEnum):
     """The permission Describe on the source topic is missing."""
     UNCERTAIN = "uncertain"
     """Not each broker of the source says that the topic does not exist."""
-    UNAUTHORIZED = "unauthorized"
-    """The target refuses it because of a missing permission."""
-    REFUSED = "refused"
-    UNAVAILABLE = "unavailable"
-    """The target, or a broker of it, does not answer."""
 
 
 NO_DRIFT: Final = frozenset({Reason.NOT_CREATED, Reason.CREATION_UNKNOWN, Reason.NOT_SELECTED})
@@ -75,7 +71,7 @@ class Seen:
     """Why it may exist although the source does not show it."""
     target_id: str | None
     """The id of the target topic of this name; None if there is none."""
-    target_doubt: Reason | None = None
+    target_doubt: Failure | None = None
     """Why that is not known."""
     selected: bool = True
     """Whether the flow copies the source topic into this one."""
@@ -89,7 +85,7 @@ class Decision(NamedTuple):
     act: Act
     record: CreatedTopic
     """What the inventory is to have from now on, before the topic is deleted."""
-    reason: Reason | None = None
+    reason: Reason | Failure | None = None
 
 
 def decide(seen: Seen, now_ms: int) -> Decision:
@@ -151,10 +147,10 @@ def _after_deletion(seen: Seen, now_ms: int) -> Act:
     return Act.FORGET if now_ms - record.deleted_ms >= LIMIT_PERIOD_MS else Act.NOTHING
 
 
-def deleted_lately(known: Creations, now_ms: int) -> int:
+def deleted_lately(known: Inventory, now_ms: int) -> int:
     """Return how many topics were deleted, or lost records by a change of configurations, and still count."""
     times = [
-        *(one.deleted_ms for one in known.topics.values()),
+        *(one.deleted_ms for one in known.created.values()),
         *(one.done_ms for one in known.reductions.values()),
     ]
     return sum(bool(time_ms) and now_ms - time_ms < LIMIT_PERIOD_MS for time_ms in times)
