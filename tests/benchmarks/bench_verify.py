@@ -27,7 +27,7 @@ from rich.table import Table
 from mirror.client import LATEST, Admin, TopicPartition
 from mirror.runtime.clock import SystemClock
 from mirror.sandbox.cluster import Cluster
-from mirror.spark.verification.task import prepare_process
+from mirror.spark.verification.verify_task import prepare_process
 from mirror.verify.comparison import Comparison
 from mirror.verify.log_reader import LogReader
 from mirror.verify.values import Bounds, Rules

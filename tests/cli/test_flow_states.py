@@ -19,7 +19,7 @@ from mirror.spark.status.status_reader import _state_of
 from mirror.telemetry.lag.lags import totals
 
 if TYPE_CHECKING:
-    from mirror.spark.status.observation import Observation
+    from mirror.spark.status.flow_view import FlowView
 
 NOW: Final = 10_000_000
 CONTROL: Final = RunControl(run="r1", host="h", since_ms=0, seen_ms=NOW)
@@ -71,7 +71,7 @@ def test_a_flow_is_held_only_as_long_as_its_stream_lives(seen_ms: int, found: st
     """The record of a held flow is renewed by the stream that holds it."""
     held = replace(STATE, state="held", until_ms=None)
     control = replace(CONTROL, seen_ms=seen_ms, stop=True, ended=True)
-    observation = cast("Observation", SimpleNamespace(run=None, control=control, time_ms=NOW))
+    observation = cast("FlowView", SimpleNamespace(run=None, control=control, time_ms=NOW))
     state = _state_of(StatusTable(run=held), observation)
     assert state is not None
     assert any(line.startswith(f"f {found} ") for line in shown(replace(FLOW, run=None, state=state)))

@@ -342,7 +342,8 @@ def test_of_one_cluster_that_answers_all_is_shown_that_it_knows(site: StatusHarn
     ):
         cluster = fakes.Cluster(f"{name}:1")
         cluster.stop()
-        found, document = site.status(), json.loads(site.status("--json").stdout)
+        found, as_json = site.status(), site.status("--json")
+        document = json.loads(as_json.stdout)
         cluster.start()
         text = " ".join(found.stdout.replace("│", " ").split())
         assert f"flow f: a to b; {head}" in text
@@ -350,7 +351,7 @@ def test_of_one_cluster_that_answers_all_is_shown_that_it_knows(site: StatusHarn
         (flow,) = document["flows"]
         line = flow["away"][name]
         assert "connection refused" in line
-        assert (found.exit_code, found.stderr) == (1, f"mirror: {line}\n")
+        assert (as_json.exit_code, as_json.stderr) == (1, f"mirror: {line}\n")
         assert (list(flow["away"]), flow["lag"], document["errors"]) == ([name], None, {})
 
 

@@ -9,7 +9,7 @@ from mirror.client import TopicPartition
 from mirror.rehearsal.summary import to_json
 from mirror.rehearsal.values import Backlog, Blocker, GroupRehearsal, Kind, Limits, RecoveryTime, Rehearsal
 from mirror.relay.progress.stored_record import plain, record_of
-from mirror.spark.verification.report import FlowVerification
+from mirror.spark.verification.verification_result import FlowVerification
 from mirror.telemetry.evidence import MAX_PARTITIONS, Evidence, LastRehearsal, LastVerification
 from mirror.telemetry.metrics.metric_store import MetricStore
 from mirror.telemetry.metrics.record_results import record_evidence

@@ -16,7 +16,7 @@ from mirror.relay.progress.target_log import TargetMark
 from mirror.sandbox.cluster import Cluster
 from mirror.spark.clusters import open_sides
 from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
-from mirror.spark.verification.task import VerifyTask, verify_ranges
+from mirror.spark.verification.verify_task import VerifyTask, verify_ranges
 from mirror.verify.partition_results import PartitionResult
 from mirror.verify.proof import Proof
 from tests.copying.pair import TwoClusters

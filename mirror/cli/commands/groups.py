@@ -17,8 +17,8 @@ from rich.text import Text
 from mirror.cli.console import print_notice, print_warning
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout, one_flow
 from mirror.cli.views.groups_view import LogEnds, View, view_of
+from mirror.cli.views.reverse_view import view_back
 from mirror.cli.views.watching import show_repeatedly
-from mirror.cli.views.way_back_view import view_back
 from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
 from mirror.errors import FlowError, KafkaError, printable

@@ -24,7 +24,7 @@ from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.rehearsing.rehearse import Request
 from mirror.spark.rehearsing.rehearse import rehearse as rehearse_ahead
-from mirror.spark.rehearsing.way_back import rehearse_back
+from mirror.spark.rehearsing.reverse import rehearse_back
 from mirror.telemetry.evidence import LastRehearsal
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from mirror.spark.driver.flow_job import FlowJob, JobLabel
 from mirror.spark.driver.verify_options import parse_position
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
-from mirror.spark.verification.task import VerifyTask, verify_task
+from mirror.spark.verification.verify_task import VerifyTask, verify_task
 from mirror.verify.partition_results import name_other_partitions
 from mirror.verify.proof import Link, Proof, proved_ranges, unproved_lines
 from mirror.version import VERSION
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.spark.driver.verify_options import VerifyOptions
-    from mirror.spark.verification.report import FlowVerification
+    from mirror.spark.verification.verification_result import FlowVerification
     from mirror.verify.partition_results import PartitionResult
 
 

@@ -32,7 +32,7 @@ from mirror.spark.driver.verify_flow import FlowVerifier
 from mirror.spark.driver.verify_options import VerifyOptions, check_options
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.status_table import read_status
-from mirror.spark.verification.report import FlowVerification
+from mirror.spark.verification.verification_result import FlowVerification
 from mirror.telemetry.evidence import LastVerification
 from mirror.verify.partition_results import exit_status
 

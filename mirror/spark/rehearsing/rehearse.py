@@ -35,7 +35,7 @@ from mirror.spark.rehearsing.coverage import coverage, others_in_front
 from mirror.spark.rehearsing.recovery import recovery_time
 from mirror.spark.rehearsing.sides import blockers_of, notes_of
 from mirror.spark.rehearsing.target_logs import log_bounds
-from mirror.spark.status.observation import FlowObserver, Observation
+from mirror.spark.status.flow_view import FlowObserver, FlowView
 from mirror.spark.status.partition_status import reported_failures
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def rehearse(request: Request, sides: Sides) -> Rehearsal:
 def _group(
     state: GroupState,
     sync: GroupSync,
-    seen: Observation,
+    seen: FlowView,
     ends: Mapping[TopicPartition, tuple[int, int]],
     advice: Advice,
     limits: Limits,
@@ -143,7 +143,7 @@ def _moved(logs: PartitionLogs | None, offset: int, target_offset: int) -> Move 
     return None if logs is None else logs.moved(offset, target_offset)
 
 
-def _seen(one: GroupPosition, seen: Observation, log: tuple[int, int] | None) -> Seen:
+def _seen(one: GroupPosition, seen: FlowView, log: tuple[int, int] | None) -> Seen:
     offsets = seen.offsets.get(one.source)
     # The group has no position there: no broker has to answer, but the flow has to create the topic.
     is_missing = log is None and one.reason is Reason.NO_PARTITION
@@ -190,9 +190,7 @@ def _without_groups(flow: FlowConfig) -> Iterable[str]:
 # --- what has not arrived
 
 
-def _backlogs(
-    config: MirrorConfig, flow: FlowConfig, source: Side, seen: Observation
-) -> tuple[tuple[Backlog, ...], bool]:
+def _backlogs(config: MirrorConfig, flow: FlowConfig, source: Side, seen: FlowView) -> tuple[tuple[Backlog, ...], bool]:
     """Return what has not arrived, and whether the age of the oldest record of all partitions is known."""
 
     def sizes(behind: Collection[TopicPartition]) -> Mapping[TopicPartition, float]:
@@ -212,7 +210,7 @@ def _backlogs(
     return read_backlogs(source_options(config, flow), partitions, sizes)
 
 
-def not_arrived_from(seen: Observation, tp: TopicPartition) -> int | None:
+def not_arrived_from(seen: FlowView, tp: TopicPartition) -> int | None:
     """Return from which source offset on a partition has not arrived; None if it is not known."""
     start = seen.copied_to(tp)
     return None if start is None else max(start, seen.offsets[tp].earliest or 0)
@@ -233,7 +231,7 @@ def _reported(config: MirrorConfig, flow: FlowConfig) -> tuple[StatusTable, list
         return StatusTable(), [f"what runs have reported cannot be read, so it is not known what has failed: {error}"]
 
 
-def _partitions(flow: FlowConfig, seen: Observation, failures: Mapping[TopicPartition, LastError]) -> Iterable[Blocker]:
+def _partitions(flow: FlowConfig, seen: FlowView, failures: Mapping[TopicPartition, LastError]) -> Iterable[Blocker]:
     """Yield the partitions that cannot be copied as they are, and those that have failed."""
     run = f"run flow {flow.name}"
     others = failures.keys() - seen.unanswered.keys() - seen.gaps.keys() - seen.obstacles.keys()
@@ -251,11 +249,11 @@ def _partitions(flow: FlowConfig, seen: Observation, failures: Mapping[TopicPart
             yield Blocker(kind=Kind.PARTITION, name=str(tp), reason=reason, action=run)
 
 
-def _withheld(seen: Observation) -> Iterable[str]:
+def _withheld(seen: FlowView) -> Iterable[str]:
     if withheld := sum(one.records for one in seen.withheld.values()):
         yield f"{withheld} more records are behind open transactions of the source: no consumer reads them yet"
 
 
-def is_running(seen: Observation) -> bool:
+def is_running(seen: FlowView) -> bool:
     """Whether a run of the flow is there."""
     return seen.run is not None and not seen.run.is_dead(seen.time_ms)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.translation.logs import PartitionLogs
-    from mirror.spark.status.observation import Observation
+    from mirror.spark.status.flow_view import FlowView
 
 
 class Tail(NamedTuple):
@@ -28,7 +28,7 @@ class Tail(NamedTuple):
 
 
 def read_tails(
-    config: MirrorConfig, flow: FlowConfig, seen: Observation, logs: Mapping[TopicPartition, PartitionLogs]
+    config: MirrorConfig, flow: FlowConfig, seen: FlowView, logs: Mapping[TopicPartition, PartitionLogs]
 ) -> dict[TopicPartition, Tail]:
     """Return which records of the source have not arrived on the target, by its partitions.
 

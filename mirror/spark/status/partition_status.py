@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.relay.model.ranges import RangeResult
     from mirror.spark.ledger.status_table import StatusTable
-    from mirror.spark.status.observation import Observation
+    from mirror.spark.status.flow_view import FlowView
     from mirror.telemetry.lag.offset_history import PartitionOffsets
 
     Results = Mapping[TopicPartition, tuple[RangeResult, int]]
     """The last result of source partitions, and when it was reported (ms since 1970)."""
 
 
-def failures_of(flow: FlowConfig, observation: Observation, results: Results) -> dict[TopicPartition, LastError]:
+def failures_of(flow: FlowConfig, observation: FlowView, results: Results) -> dict[TopicPartition, LastError]:
     """Return the errors of partitions that cannot be copied now, or failed and have made no progress since."""
     gaps = observation.gaps.items() if flow.on_gap == "fail" else ()
     lost = observation.lost_copies if flow.on_target_recreated == "fail" else {}
@@ -36,7 +36,7 @@ def failures_of(flow: FlowConfig, observation: Observation, results: Results) ->
     return reported_failures(observation, results) | now
 
 
-def reported_failures(observation: Observation, results: Results) -> dict[TopicPartition, LastError]:
+def reported_failures(observation: FlowView, results: Results) -> dict[TopicPartition, LastError]:
     """Return the errors of partitions that failed and have made no progress since."""
     progress = observation.progress
     return {
@@ -49,7 +49,7 @@ def reported_failures(observation: Observation, results: Results) -> dict[TopicP
 
 def lags_of(
     tracker: LagTracker,
-    observation: Observation,
+    observation: FlowView,
     retention_ms: Mapping[str, int | None],
     failures: Collection[TopicPartition],
     now_ms: int,
@@ -82,7 +82,7 @@ def _lag_with_gap(lag: Lag, gap: Gap, offsets: PartitionOffsets) -> Lag:
 
 
 def troubles_of(
-    observation: Observation,
+    observation: FlowView,
     lags: Mapping[TopicPartition, Lag],
     failures: Mapping[TopicPartition, LastError],
     results: Results,
@@ -100,7 +100,7 @@ def troubles_of(
 
 def statuses_of(
     flow: FlowConfig,
-    observation: Observation,
+    observation: FlowView,
     table: StatusTable,
     results: Results,
     lags: Mapping[TopicPartition, Lag],
@@ -135,9 +135,7 @@ def statuses_of(
     return found
 
 
-def _way_of(
-    flow: FlowConfig, observation: Observation, tp: TopicPartition, result: RangeResult | None
-) -> tuple[str, str]:
+def _way_of(flow: FlowConfig, observation: FlowView, tp: TopicPartition, result: RangeResult | None) -> tuple[str, str]:
     """Return the way of a partition with progress, and the reason that is known for it; none at least once."""
     progress = observation.progress.get(tp)
     if progress is None or not flow.exactly_once:

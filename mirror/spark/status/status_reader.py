@@ -2,7 +2,7 @@
 
 ::
 
-    both clusters ────────FlowObserver──► Observation ──LagTracker──► Lag ─┐
+    both clusters ────────FlowObserver──► FlowView ──LagTracker──► Lag ─┐
     the status topic ─────────────────────StatusTable──► LastError ────────┴─► PartitionStatus ──► FlowStatus
 """
 
@@ -17,8 +17,8 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
 from mirror.spark.ledger.status_table import LastError, StatusTable
 from mirror.spark.status.flow_status import FlowStatus
+from mirror.spark.status.flow_view import FlowObserver
 from mirror.spark.status.index_size import read_index_size
-from mirror.spark.status.observation import FlowObserver
 from mirror.spark.status.partition_status import failures_of, lags_of, statuses_of, troubles_of
 from mirror.spark.status.takeover_state import read_resumed
 from mirror.telemetry.lag.lags import UNKNOWN_LAG, LagTracker, totals
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mirror.observation import Side, Sides
     from mirror.relay.model.reports import TaskState
     from mirror.relay.progress.status_values import RunState
-    from mirror.spark.status.observation import Observation
+    from mirror.spark.status.flow_view import FlowView
     from mirror.spark.status.partition_status import Results
     from mirror.telemetry.lag.lags import Lag
 
@@ -150,7 +150,7 @@ class StatusReader:
 
     def _status(
         self,
-        observation: Observation,
+        observation: FlowView,
         lags: Mapping[TopicPartition, Lag],
         troubles: Mapping[TopicPartition, LastError],
         results: Results,
@@ -223,7 +223,7 @@ def _refused_only(flow: FlowConfig, reason: str) -> FlowStatus:
     )
 
 
-def _state_of(table: StatusTable, observation: Observation) -> RunState | None:
+def _state_of(table: StatusTable, observation: FlowView) -> RunState | None:
     """Return what the last run says of the flow; None if a later one copies it now, which says nothing there."""
     run, state, control = observation.run, table.run, observation.control
     if state is None or (run is not None and state.run < run.run):
@@ -234,7 +234,7 @@ def _state_of(table: StatusTable, observation: Observation) -> RunState | None:
     return state
 
 
-def _tasks_of(table: StatusTable, observation: Observation) -> list[TaskState]:
+def _tasks_of(table: StatusTable, observation: FlowView) -> list[TaskState]:
     """Return the tasks of the last job of the run that copies the flow now, by number."""
     run = None if observation.run is None else observation.run.run
     tasks = [task for _, task in sorted(table.tasks.items()) if task.run == run]

@@ -6,7 +6,7 @@ import io
 
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.driver.output.verify_tables import difference_text, verification_lines
-from mirror.spark.verification.report import FlowVerification
+from mirror.spark.verification.verification_result import FlowVerification
 from mirror.verify.partition_results import PartitionResult
 from mirror.verify.values import Absent, Difference, Kind, Named, Uncompared, Verdict
 

@@ -19,8 +19,8 @@ from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.status_table import LastError, StatusTable
 from mirror.spark.status import lag_monitor, status_reader
+from mirror.spark.status.flow_view import FlowView
 from mirror.spark.status.lag_monitor import LagMonitor
-from mirror.spark.status.observation import Observation
 from mirror.spark.status.partition_status import failures_of
 from mirror.telemetry.lag.lags import LagState
 from mirror.telemetry.lag.offset_history import PartitionOffsets
@@ -58,7 +58,7 @@ def test_what_fails_and_why_is_what_was_reported_last(outcome: Outcome, error: s
     result = replace(RESULT, outcome=outcome, error=error)
     table = StatusTable()
     table.apply(news(reported(result), reported(replace(result, topic="", partition=9))))
-    seen = Observation(
+    seen = FlowView(
         time_ms=T0,
         run=None,
         offsets={ZERO: PartitionOffsets(0, 9, 5)},

@@ -13,7 +13,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
 from mirror.spark.clusters import open_sides
 from mirror.spark.verification.planning import VerifyRequest, make_plan
-from mirror.spark.verification.task import VerifyTask, verify_task
+from mirror.spark.verification.verify_task import VerifyTask, verify_task
 from mirror.verify.partition_results import PartitionResult, exit_status
 from mirror.verify.values import Absent, Kind, Named
 from tests.fakes.record_batches import build

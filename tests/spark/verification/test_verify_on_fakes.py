@@ -18,7 +18,7 @@ from mirror.relay.model.way import Way
 from mirror.runtime.memory.buffer_recycling import recycled
 from mirror.spark.clusters import open_sides
 from mirror.spark.verification.planning import VerifyPlan, VerifyRequest, make_plan
-from mirror.spark.verification.task import VerifyTask, prepare_process, verify_task
+from mirror.spark.verification.verify_task import VerifyTask, prepare_process, verify_task
 from mirror.verify.partition_results import PartitionResult, exit_status
 from mirror.verify.proof import Link, Proof, ProofError, proved_ranges
 from mirror.verify.values import Kind, Named, Uncompared

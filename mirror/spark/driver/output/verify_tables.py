@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from mirror.spark.verification.report import FlowVerification
+    from mirror.spark.verification.verification_result import FlowVerification
     from mirror.verify.partition_results import PartitionResult
     from mirror.verify.values import Difference
 

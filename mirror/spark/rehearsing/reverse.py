@@ -29,7 +29,7 @@ from mirror.spark.rehearsing.rehearse import UPPER_BOUND, Request, absent, is_ru
 from mirror.spark.rehearsing.sides import blockers_of, notes_of
 from mirror.spark.rehearsing.tails import Tail, read_tails
 from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
-from mirror.spark.status.observation import FlowObserver
+from mirror.spark.status.flow_view import FlowObserver
 
 if TYPE_CHECKING:
     from mirror.client import Admin

@@ -35,7 +35,7 @@ _NEEDS: Final = Needs(call_timeout_ms=10_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class FlowView:
     """The state of a flow at ``time_ms`` (ms since 1970), by source partition."""
 
     time_ms: int
@@ -82,7 +82,7 @@ class FlowObserver:
         self._until: Final[dict[TopicPartition, int]] = {}
         self._withheld: dict[TopicPartition, OpenTransaction] | None = None
 
-    def observe(self, sides: Sides, table: StatusTable) -> Observation:
+    def observe(self, sides: Sides, table: StatusTable) -> FlowView:
         """Read both clusters, or the one that is not away; ``table`` is what runs have reported.
 
         Raises FlowError if no topic matches, KafkaError if a cluster does not answer that is not known to be away.
@@ -95,7 +95,7 @@ class FlowObserver:
         progress = {one.tp: seen.progress[one.target_tp] for one in seen.partitions if one.target_tp in seen.progress}
         lost = self._lost_copies(sides.target, seen, progress) if not seen.away else {}
         begun = _begun(table, run)
-        return Observation(
+        return FlowView(
             time_ms=time_ms,
             run=None if run is None or run.ended else run,
             offsets={one.tp: _offsets(one, progress.get(one.tp)) for one in seen.partitions},
