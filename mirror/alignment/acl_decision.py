@@ -104,6 +104,14 @@ def _leave(kept: Mark | None, reason: Reason | None = None) -> AclChange:
     return change
 
 
+# Invariant: A flow deletes only ACLs that it has created and that no other flow wants; in both directions neither
+#   brings back what the other deletes.
+# Test: tests/alignment/permissions/test_decision.py::test_only_what_the_flow_has_created_is_deleted
+# Test: tests/alignment/permissions/test_rounds_on_fakes.py::test_what_another_flow_of_the_file_wants_stays
+# Test: tests/alignment/permissions/
+#   test_rounds_on_fakes.py::test_of_flows_in_both_directions_neither_brings_back_what_the_other_deletes
+# Test: tests/alignment/permissions/
+#   test_both_directions_on_brokers.py::test_under_the_same_names_both_sides_get_the_same_and_deletions_reach_both
 def decide(wanted: Wanted, at_target: Iterable[AclBinding], known: Known, *, adopt: bool = False) -> AclDecisions:
     """Decide about each ACL.
 
@@ -173,6 +181,8 @@ def keep_replaced(found: AclDecisions, missing: Iterable[AclBinding]) -> None:
         found.hold(acl, Reason.STAYS)
 
 
+# Invariant: Denials come first and go last: nothing is allowed before what limits it is denied.
+# Test: tests/alignment/permissions/test_rounds_on_fakes.py::test_nothing_is_allowed_before_what_limits_it_is_denied
 def hold_back(found: AclDecisions, denials: Collection[AclBinding]) -> None:
     """Create nothing that ``denials`` would limit: they are not on the target; what the source denies stays denied."""
     if not denials:

@@ -154,6 +154,11 @@ class ConfigRules:
         return key not in self.overrides and reduces(key, target, wanted, self.kept_ms)
 
 
+# Invariant: What others have set on the target survives: a value is replaced only if it is the one that the inventory
+#   has, and what differed at the beginning is left until it is adopted.
+# Test: tests/alignment/test_decision.py::test_only_what_the_flow_knows_is_changed_unless_it_is_forced
+# Test: tests/alignment/test_rounds_on_fakes.py::test_what_differed_before_is_left_until_it_is_adopted
+# Test: tests/alignment/test_configs_beside_mirrormaker.py::test_every_row_of_the_table
 def decide(key: str, seen: Observed, *, forced: bool = False, beside_copies: bool = False) -> Decision:
     """Decide about ``key``; ``seen.source`` is the value that the target is to have, None for its default.
 
@@ -221,6 +226,8 @@ def equal(key: str, one: str | None, other: str | None) -> bool:
     return one == other
 
 
+# Invariant: What a running copy depends on (compaction, timestamps, smaller batches) waits until the flow starts again.
+# Test: tests/alignment/test_decision.py::test_what_a_running_copy_depends_on_waits
 def _disturbs(key: str, wanted: str | None, target: str | None) -> bool:
     """Return whether a copy that has begun depends on what ``key`` is now.
 

@@ -104,6 +104,14 @@ def decide(seen: Seen, now_ms: int) -> Decision:
     return Decision(Act.CONFIRM, replace(record, gone_ms=first_seen_ms(record.gone_ms, now_ms)))
 
 
+# Invariant: Absence is proved, not concluded: two rounds in a row see it, each by every live broker, and a topic that
+#   may not be described or a source that shows no topics proves nothing.
+# Test: tests/alignment/deletions/test_deletion_decision.py::test_nothing_is_deleted_that_was_not_missing_twice_in_a_row
+# Test: tests/alignment/deletions/test_half_started_on_brokers.py::test_of_three_brokers_one_alone_deletes_nothing
+# Test: tests/alignment/deletions/
+#   test_deletions_on_fakes.py::test_a_broker_that_does_not_know_of_a_deletion_keeps_the_topic
+# Test: tests/alignment/deletions/test_deletions_on_fakes.py::test_a_topic_that_may_not_be_described_any_more_is_kept
+# Test: tests/alignment/deletions/test_deletions_on_fakes.py::test_a_source_that_shows_no_topics_deletes_nothing
 def is_confirmed(first_ms: int, now_ms: int) -> bool:
     """Return whether a round at ``now_ms`` is the second one that sees the same; ``first_ms`` is 0 for the first."""
     return bool(first_ms) and now_ms - first_ms >= CONFIRM_MS
@@ -156,6 +164,11 @@ def deleted_lately(known: Inventory, now_ms: int) -> int:
     return sum(bool(time_ms) and now_ms - time_ms < LIMIT_PERIOD_MS for time_ms in times)
 
 
+# Invariant: More deletions than the limit are none, also if topics vanish one after the other within an hour.
+# Test: tests/alignment/deletions/
+#   test_deletions_on_fakes.py::test_topics_that_vanish_one_after_the_other_are_over_the_limit_too
+# Test: tests/e2e/test_stream_in_step.py::test_a_stream_deletes_nothing_over_the_limit_until_a_command_does
+# Test: tests/e2e/test_stream_in_step.py::test_a_stream_deletes_what_its_source_deletes_and_keeps_topics_of_others
 def within_limit(wanted: int, lately: int, limit: int) -> bool:
     """Return whether ``wanted`` topics may be deleted, or one of them after the other: all, or none.
 

@@ -69,6 +69,11 @@ class SourceTopic:
     cluster_id: str
 
 
+# Invariant: A topic is the flow's own by its id alone: neither an intent to create one nor its name is evidence, and a
+#   deletion by id spares one that was created again.
+# Test: tests/alignment/deletions/
+#   test_interrupted_on_fakes.py::test_a_topic_that_was_created_just_before_a_run_was_killed_is_never_deleted
+# Test: tests/cluster/test_admin_topics.py::test_a_deletion_by_id_spares_a_topic_that_was_made_again
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTopic:
     """A topic that this flow has created on the target. Times are in ms since 1970; 0 for never."""

@@ -46,6 +46,10 @@ def is_owned(evidence: Evidence) -> bool:
     return evidence.topic_id in evidence.claimed_ids or any(_is_of(one, evidence.topic_id) for one in evidence.progress)
 
 
+# Invariant: A flow changes nothing about a topic that is not its own, by evidence about the topic's present id.
+# Test: tests/alignment/test_ownership.py::test_only_evidence_of_the_present_id_counts
+# Test: tests/alignment/test_authority_on_fakes.py::test_a_topic_of_the_target_s_own_gets_no_partitions_and_no_records
+# Test: tests/alignment/test_authority_on_brokers.py::test_topics_of_brokers_and_of_the_target_s_own_stay_as_they_are
 def standing(evidence: Evidence) -> Standing:
     """Return what the topic is to the flow."""
     if is_owned(evidence):

@@ -188,6 +188,10 @@ class Making:
         return [key for key, change in due.items() if change.outcome is not Outcome.MADE]
 
 
+# Invariant: What a flow is about to set is stored before it is set, under a fence: a run that was killed in between is
+#   continued, and a stale one changes nothing.
+# Test: tests/alignment/test_decision.py::test_a_crash_between_the_inventory_and_the_change_is_continued
+# Test: tests/alignment/test_rounds_on_fakes.py::test_an_earlier_writer_is_fenced_and_changes_nothing
 class Reconciler:
     """The rounds of one flow. Its calls wait for the clusters; use it in one thread."""
 

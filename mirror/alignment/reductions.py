@@ -59,6 +59,11 @@ class Verdict(NamedTuple):
     detail: str = ""
 
 
+# Invariant: What makes brokers delete records has the rules and the limit of deletions: two rounds see the same values.
+# Test: tests/alignment/test_authority_on_fakes.py::test_the_source_does_not_empty_the_copy
+# Test: tests/alignment/test_authority_on_fakes.py::test_both_rounds_see_the_same_values
+# Test: tests/alignment/test_authority_on_fakes.py::test_a_stream_that_starts_again_compacts
+# Test: tests/alignment/test_authority_on_fakes.py::test_a_limit_of_the_file_is_one_for_each_hour_after_two_rounds
 def decide_reductions(
     topics: Mapping[str, Reducing], known: Inventory, rules: ReductionRules, flow: str, now_ms: int
 ) -> dict[str, Verdict]:

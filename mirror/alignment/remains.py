@@ -20,6 +20,16 @@ from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 
 
+# Invariant: Nothing is left of a deleted topic, however its deletion was interrupted, and one that is created meanwhile
+#   keeps its records.
+# Test: tests/alignment/deletions/
+#   test_interrupted_on_fakes.py::test_nothing_is_left_of_a_deleted_topic_and_a_later_one_begins_at_its_start
+# Test: tests/alignment/deletions/
+#   test_interrupted_on_fakes.py::test_a_topic_that_is_created_again_while_the_last_records_are_removed_keeps_its_own
+# Test: tests/alignment/deletions/
+#   test_interrupted_on_fakes.py::
+#   test_what_is_left_of_an_interrupted_deletion_is_removed_before_the_topic_is_created_again
+# Test: tests/alignment/deletions/test_interrupted_on_fakes.py::test_a_deletion_that_was_interrupted_is_continued
 def remove_records(
     target_options: Mapping[str, object],
     flow: str,

@@ -310,6 +310,11 @@ class ConfigAlignment:
         found = self._inventory.created.get(topic.name)
         return found if found is not None and found.topic_id == topic.topic_id else None
 
+    # Invariant: What the target refuses is never in the inventory, and keeps nothing else from being set: a change is
+    #   validated first.
+    # Test: tests/alignment/test_rounds_on_fakes.py::test_a_refused_value_is_reported_and_the_rest_is_applied
+    # Test: tests/alignment/
+    #   test_policies_on_brokers.py::test_a_refused_change_is_reported_with_its_reason_and_the_rest_is_applied
     def _check(self, plan: ConfigPlan) -> None:
         """Have the target check what is to be changed, and hold what it refuses."""
         for key, one in plan.changes().items():
@@ -325,6 +330,10 @@ class ConfigAlignment:
                 self._refused[key] = one.wanted, one.detail
 
 
+# Invariant: Only what is set on a topic itself counts: a broker's value is never turned into a topic's. Many topics
+#   take few requests.
+# Test: tests/alignment/test_rounds_on_fakes.py::test_defaults_of_brokers_are_no_differences
+# Test: tests/alignment/test_rounds_on_fakes.py::test_many_topics_take_a_few_requests
 def _read_configs(observed: Side, side: str, topics: list[str], problems: list[str]) -> dict[str, dict[str, str]]:
     """Return what is set on each topic itself; a topic whose configuration cannot be read is a problem."""
     configs: dict[str, dict[str, str]] = {}

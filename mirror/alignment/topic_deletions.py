@@ -277,6 +277,10 @@ class TopicDeletions:
             topics.append(_topic(name, seen, decide(seen, now_ms)))
         return topics
 
+    # Invariant: A source topic that was created again is settled, with all progress of the copy about it, before
+    #   anything is deleted.
+    # Test: tests/alignment/deletions/
+    #   test_deletions_on_fakes.py::test_a_source_topic_that_is_created_again_is_settled_first
     def _settled(self, source: _Source, target: Admin, targets: Mapping[str, TopicDescription]) -> dict[str, str]:
         """Return the id of the source topic that all progress is about, for topics that were created again."""
         partitions = {

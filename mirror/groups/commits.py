@@ -43,6 +43,12 @@ class _Part(NamedTuple):
     number: int = 0
 
 
+# Invariant: Intents are stored in transactions of one id before anything is committed or deleted, so that an earlier
+#   run is fenced; its late commits are corrected, and its late records replace nothing.
+# Test: tests/groups/test_sync_after_crashes.py::test_a_commit_that_a_killed_run_has_sent_arrives_late_and_is_corrected
+# Test: tests/copying/groups/
+#   test_killed_rounds.py::test_no_position_skips_a_record_or_goes_back_while_what_writes_it_is_killed
+# Test: tests/groups/test_sync_after_crashes.py::test_an_intent_that_becomes_visible_late_does_not_replace_a_later_one
 class GroupCommits:
     """The intents of a flow, and its commits on the target. Its calls wait for the target; use it in one thread."""
 

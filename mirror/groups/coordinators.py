@@ -40,6 +40,12 @@ def answers_any(outcomes: Outcomes[Any, Any]) -> bool:
     return bool(outcomes) or any(not isinstance(error, KafkaTimeout) for error in outcomes.failed.values())
 
 
+# Invariant: A coordinator or a leader that does not answer delays a round once, and holds up its own groups and
+#   partitions only.
+# Test: tests/groups/test_coordinators.py::test_a_coordinator_that_hangs_delays_a_round_once
+# Test: tests/groups/test_unread_offsets_on_fakes.py::test_a_group_whose_coordinator_cannot_be_found_delays_no_other
+# Test: tests/groups/test_sick_leaders_on_fakes.py::test_a_leader_that_does_not_answer_holds_up_its_own_partitions_only
+# Test: tests/groups/test_sick_leaders_on_fakes.py::test_a_leader_that_has_not_answered_is_asked_again_after_its_rest
 class CoordinatorCalls(Generic[K, V]):
     """Runs calls, by the coordinator that answers each. Use it in one thread."""
 

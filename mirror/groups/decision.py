@@ -83,6 +83,12 @@ class Intent(NamedTuple):
             return self
         return self._replace(others_until_ms=0, others=())
 
+    # Invariant: What a consumer commits on the target is kept, also during a long translation, and also a reset to an
+    #   earlier position of this flow: a commit that has succeeded is stored again without what it replaced.
+    # Test: tests/groups/test_sync_on_fakes.py::test_a_reset_on_the_target_to_what_this_flow_wrote_before_is_kept
+    # Test: tests/groups/
+    #   test_sync_after_crashes.py::test_a_round_stores_with_its_intents_that_the_commits_before_have_succeeded
+    # Test: tests/groups/test_sync_on_fakes.py::test_an_offset_that_a_consumer_commits_during_a_long_translation_is_kept
     def settled(self) -> Intent:
         """Return the intent once its commit has succeeded.
 
@@ -180,6 +186,10 @@ class Observed:
         return NEVER if self.left or self.target == self.resumed else None
 
 
+# Invariant: An offset on the target is replaced only if this flow has written it, or if the user resumes the group; no
+#   order of events skips a record or overwrites a consumer.
+# Test: tests/groups/test_decision_model.py::test_no_order_of_events_skips_a_record_or_overwrites_a_consumer
+# Test: tests/copying/test_groups.py::test_a_consumer_continues_on_the_target_with_no_record_skipped
 def decide(seen: Observed, *, delete: bool) -> Decision:
     """Return what is to be done. ``delete``: offsets are deleted that the source's group does not have any more."""
     own_source = seen.own_source
@@ -225,6 +235,11 @@ def _would_skip(seen: Observed, own_source: int) -> bool:
     return seen.repeats and own_source != NEVER and seen.translation.place in {Place.RECORD, Place.NEXT}
 
 
+# Invariant: A position goes back only with the source's, or if the target lost records, or if it was at a late copy of
+#   a record.
+# Test: tests/groups/test_decision.py::test_what_points_behind_a_loss_is_withdrawn
+# Test: tests/groups/test_epochs_on_fakes.py::test_an_election_without_a_loss_moves_no_resumed_group_back
+# Test: tests/groups/test_repeated_records_on_fakes.py::test_a_position_at_a_late_copy_is_taken_back
 def _of_loss(seen: Observed) -> Reason | None:
     if seen.truncated:
         return Reason.TRUNCATED

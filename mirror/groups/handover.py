@@ -9,6 +9,11 @@ from __future__ import annotations
 from mirror.groups.decision import NEVER, Act, Decision, Intent
 
 
+# Invariant: Two flows bring a group there and back, and neither undoes what the other has done: no order of rounds and
+#   consumers skips a record.
+# Test: tests/groups/test_handover_model.py::test_no_order_of_rounds_and_consumers_skips_a_record
+# Test: tests/groups/test_handover_model.py::test_planned_moves_are_exact_any_number_of_times
+# Test: tests/groups/test_both_ways_on_fakes.py::test_a_position_behind_records_of_others_stays_on_the_target
 def is_theirs(theirs: Intent | None, committed: int | None) -> bool:
     """Whether the other flow has put the group where it is on this flow's source: it comes from the target."""
     return theirs is not None and committed is not None and committed in {theirs.target, *theirs.others}

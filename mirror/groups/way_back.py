@@ -43,6 +43,12 @@ Found = tuple[list[BackPosition], list[str]]
 """Positions, and lines about what could not be read or stored."""
 
 
+# Invariant: On the way back by hand a position goes ahead only, skips nothing, and the flow goes on from there.
+# Test: tests/groups/
+#   test_way_back_on_fakes.py::test_positions_are_committed_on_the_source_with_their_metadata_and_the_flow_goes_on_there
+# Test: tests/copying/test_way_back.py::test_a_consumer_fails_over_and_back_with_no_record_skipped
+# Test: tests/groups/
+#   test_both_directions_on_fakes.py::test_the_way_back_by_hand_skips_nothing_and_counts_what_is_read_again
 class WayBack:
     """Reads the groups of a flow's target. Its calls wait for the clusters; use it in one thread."""
 

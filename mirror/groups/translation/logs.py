@@ -128,6 +128,11 @@ class PartitionLogs:
         """
         return 0 if self.offsets is None else self.offsets.passed(offset, found)
 
+    # Invariant: A group that has read what the source has lost continues where a consumer of the source would, by the
+    #   leader epoch that it has committed.
+    # Test: tests/groups/
+    #   test_epochs_on_fakes.py::test_a_group_that_has_read_lost_records_continues_with_the_first_one_that_is_there_now
+    # Test: tests/groups/test_logs.py::test_a_group_continues_on_the_source_in_front_of_what_that_has_lost
     def continued_at(self, committed: OffsetAndMetadata) -> int | None:
         """Return the source offset at which a consumer of the source continues from ``committed``, as it does itself.
 
@@ -292,6 +297,12 @@ class FlowLogs:
     ) -> Outcomes[TopicPartition, PartitionOffsets]:
         return self._translator.open(partitions, topic_ids)
 
+    # Invariant: Beside a copy, what its index lacks is not read in the logs as long as the index grows: it is not
+    #   copied yet.
+    # Test: tests/groups/
+    #   test_sync_on_fakes.py::test_beside_a_copy_the_end_of_the_index_is_the_end_of_the_copy_until_it_stops_growing
+    # Test: tests/groups/
+    #   test_both_ways_on_fakes.py::test_beside_the_copy_its_end_is_not_read_in_the_logs_as_long_as_its_index_grows
     @staticmethod
     def _index_end(offsets: PartitionOffsets) -> int:
         return offsets.index.known_target_end

@@ -52,6 +52,14 @@ def kept_ends(seen: Sequence[EndsSeen], latest: EndsSeen | None, copied_to: int)
     return passed + pending
 
 
+# Invariant: Where both sides feed a topic under one name, a position is as far ahead as it can be without skipping a
+#   record, now or later; where more flows feed it, nothing is committed.
+# Test: tests/groups/test_lowest_position.py::test_no_position_skips_a_record_now_or_later
+# Test: tests/groups/
+#   test_lowest_position.py::test_once_all_is_copied_a_position_is_in_front_of_a_record_that_was_not_read
+# Test: tests/groups/test_both_ways_model.py::test_no_order_of_rounds_and_consumers_skips_a_record
+# Test: tests/groups/test_both_directions_on_fakes.py::test_a_group_moves_there_and_back_and_skips_nothing
+# Test: tests/groups/test_both_ways_on_fakes.py::test_topics_that_more_flows_feed_are_held
 def lowest_position(ahead: Translation, back: Translation, appended: int, target_end: int | None) -> Translation:
     """Return the target's position, which skips no record.
 

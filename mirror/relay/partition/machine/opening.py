@@ -47,6 +47,11 @@ class Opened(NamedTuple):
     """What the target has lost: then ``progress`` is an anchor, or the flow's start."""
 
 
+# Invariant: An attempt sends behind the progress that it reads under its fence, whatever the plan said and whatever it
+#   began with.
+# Test: tests/relay/partition/test_machine.py::test_copy_resumes_at_the_target_s_progress_not_at_the_planned_start
+# Test: tests/relay/partition/
+#   test_sequences.py::test_the_first_attempt_of_a_quiet_partition_begins_with_the_planned_progress
 class Opening:
     """The opening of one attempt, from its creation until it has found where the copy starts: :attr:`opened`."""
 
@@ -203,6 +208,9 @@ class Opening:
             progress = replace(progress, series=now_ms, beginning=beginning, searched=None, ended=False)
         return self._begin_at(progress, commit_required=True, loss=start.loss)
 
+    # Invariant: The first progress is committed before the first record: an attempt that dies early never leaves data
+    #   without progress.
+    # Test: tests/relay/partition/test_machine.py::test_copy_without_progress_commits_its_start_before_the_first_record
     def _begin_at(
         self, progress: Progress, *, commit_required: bool = False, loss: TargetLoss | None = None
     ) -> CopyEvent:

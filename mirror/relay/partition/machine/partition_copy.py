@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from mirror.relay.batches.target_limits import TargetLimits
 
 
+# Invariant: Whatever fails, comes late or comes twice, the target holds a prefix of the source's records, or the
+#   partition has a named error.
+# Test: tests/relay/partition/test_machine_model.py::test_target_holds_the_source_after_any_failures
+# Test: tests/relay/partition/test_sequences_model.py::TestSequences
+# Test: tests/relay/partition/test_stream_model.py::TestEverything
+# Test: tests/relay/partition/test_stream_races.py::test_a_partition_is_moved_while_batches_of_it_have_no_answer
 class PartitionCopy:
     """Copies one range, on one thread: :meth:`step`, :meth:`on_fetched` and :meth:`wind_up` do everything."""
 
@@ -181,6 +187,9 @@ class PartitionCopy:
 
     # --- while it lives long
 
+    # Invariant: What was refused is offered again by a copy that lives for months, and its remedies are bounded.
+    # Test: tests/relay/partition/test_long_lives.py::test_what_was_refused_is_offered_again
+    # Test: tests/relay/partition/test_long_lives.py::test_remedies_are_bounded
     def forget_refusals(self) -> None:
         """Let what a refusal reaches begin small again."""
         self._reader.pipeline.remedies.forget_reach()
