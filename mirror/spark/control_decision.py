@@ -8,14 +8,14 @@ from typing import NamedTuple
 from mirror.relay.progress.control import HEARTBEAT_INTERVAL_MS, RunControl, newest_attempts
 
 
-class Decision(NamedTuple):
+class ControlDecision(NamedTuple):
     """What follows from a control record."""
 
     commit: RunControl | None = None
     """The record to commit, if there is anything to change."""
     fenced_by: RunControl | None = None
     """The record of another run that has taken over."""
-    took_over: RunControl | None = None
+    previous: RunControl | None = None
     """The record of the run that this one takes over from, which is not known to have ended."""
     took_back: RunControl | None = None
     """The record of a run that had the flow for a moment, and has ended."""
@@ -23,7 +23,7 @@ class Decision(NamedTuple):
     """Whether this run is to end, or has ended; False of one that has: its flow is to begin again."""
 
 
-def decide(found: RunControl | None, wanted: RunControl, *, unix_ms: int) -> Decision:
+def decide(found: RunControl | None, wanted: RunControl, *, unix_ms: int) -> ControlDecision:
     """Compare the record ``found`` on the target with the one that a run wants there, which has claimed the flow.
 
     What another process has written into the run's record is kept: ``mirror stop`` commits all of a record that it has
@@ -31,16 +31,16 @@ def decide(found: RunControl | None, wanted: RunControl, *, unix_ms: int) -> Dec
     run that has ended is renewed, too, as long as a stream holds its flow: ``mirror stop --resume`` needs it.
     """
     if found is not None and fences(found, wanted):
-        return Decision(fenced_by=found)
+        return ControlDecision(fenced_by=found)
     if wanted.ended and found is not None and found.ended and not found.stop:
-        return Decision()
+        return ControlDecision()
     if found is None or found.run != wanted.run:
         if wanted.ended and found is not None:
-            return Decision(stop=True)
+            return ControlDecision(stop=True)
         is_ended = found is not None and found.ended
-        return Decision(
+        return ControlDecision(
             replace(wanted, seen_ms=unix_ms),
-            took_over=None if is_ended else found,
+            previous=None if is_ended else found,
             took_back=found if is_ended else None,
             stop=wanted.stop,
         )
@@ -56,8 +56,8 @@ def decide(found: RunControl | None, wanted: RunControl, *, unix_ms: int) -> Dec
     # A time in the future is of before this host's clock was set back: tasks count for how long it does not change.
     is_young = 0 <= unix_ms - found.seen_ms < HEARTBEAT_INTERVAL_MS
     if merged != found or not is_young:
-        return Decision(replace(merged, seen_ms=unix_ms), stop=merged.stop)
-    return Decision(stop=merged.stop)
+        return ControlDecision(replace(merged, seen_ms=unix_ms), stop=merged.stop)
+    return ControlDecision(stop=merged.stop)
 
 
 def fences(found: RunControl, wanted: RunControl) -> bool:

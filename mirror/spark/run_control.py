@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from mirror.relay.progress.control import Attempts, RunControl, control_partition, from_offset, newest_attempts
-from mirror.spark.control_decision import Decision, decide
+from mirror.spark.control_decision import ControlDecision, decide
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -28,7 +28,7 @@ def new_run_id() -> str:
     return f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%S.%fZ')}-{secrets.token_hex(3)}"
 
 
-def takeover_message(previous: RunControl) -> str:
+def claimed_message(previous: RunControl) -> str:
     """Return the line that a run logs when it claims a flow from a ``previous`` run that is not known to have ended."""
     return f"took over from run {previous.run} on {previous.host}, which had not said that it ended"
 
@@ -95,7 +95,7 @@ class RunControlClient:
             self._commit(replace(self._wanted, seen_ms=_unix_ms(), stop=self._wanted.stop or stop))
         return other
 
-    def sync(self) -> Decision:
+    def sync(self) -> ControlDecision:
         """Read the record, commit it again if it is not as this run wants it, and return what was decided.
 
         To be called every few seconds, also so that the record does not expire. Raises KafkaError.

@@ -18,7 +18,7 @@ from mirror.config.load import load
 from mirror.config.models import FlowConfig
 from mirror.errors import ConfigError
 from mirror.relay.progress.flow_topic import inventory_topic_of
-from mirror.spark.ledger.obstacles import TargetTopics
+from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.flow_reconciler import alignment_rules
 from mirror.spark.preflight.target_topics import prepare_topics

@@ -157,7 +157,7 @@ def test_a_stream_outlives_an_executor_and_a_driver_and_gives_way_to_another(
 def _in_mid_epoch(report: Path) -> bool:
     """Whether tasks copy an epoch whose results are not reported yet."""
     ledger = Ledger.runs(report, "f")[0]
-    return (ledger.last_planned_epoch() or 0) > (ledger.last_completed_epoch() or 0)
+    return (ledger.last_planned_period() or 0) > (ledger.last_completed_period() or 0)
 
 
 def test_a_run_with_a_sick_partition_is_one_tree_of_spans_over_driver_and_executors(

@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.relay.progress.control import HEARTBEAT_INTERVAL_MS, RunControl
-from mirror.spark.control_decision import Decision, decide
+from mirror.spark.control_decision import ControlDecision, decide
 
 NOW = 1_800_000_000_000
 OWN = RunControl(run="run-2", host="h", since_ms=5, seen_ms=NOW)
 EARLIER, LATER = replace(OWN, run="run-1"), replace(OWN, run="run-3")
 
 
-def of(found: RunControl | None, wanted: RunControl = OWN) -> Decision:
+def of(found: RunControl | None, wanted: RunControl = OWN) -> ControlDecision:
     return decide(found, wanted, unix_ms=NOW)
 
 
 def test_nothing_is_committed_while_the_record_is_as_wanted_and_young() -> None:
-    assert of(replace(OWN, seen_ms=NOW - HEARTBEAT_INTERVAL_MS + 1)) == Decision()
+    assert of(replace(OWN, seen_ms=NOW - HEARTBEAT_INTERVAL_MS + 1)) == ControlDecision()
 
 
 def test_a_record_is_renewed_in_time() -> None:
@@ -44,7 +44,7 @@ def test_what_another_process_has_overwritten_is_committed_again(change: dict[st
 def test_a_missing_record_and_that_of_a_run_that_has_ended_are_replaced() -> None:
     wanted = replace(OWN, job=4, stop=True)
     for found in (None, EARLIER.stopped(ended=True), LATER.stopped(ended=True)):
-        assert of(found, wanted) == Decision(wanted, took_back=found, stop=True)
+        assert of(found, wanted) == ControlDecision(wanted, took_back=found, stop=True)
 
 
 def test_a_run_that_has_ended_claims_nothing() -> None:
@@ -56,34 +56,36 @@ def test_the_record_of_a_run_that_has_ended_is_kept_until_it_is_resumed() -> Non
     """A held flow is resumed by its record, which the target would forget otherwise."""
     own = OWN.stopped(ended=True)
     for found in (None, OWN, OWN.stopped(), replace(own, seen_ms=NOW - HEARTBEAT_INTERVAL_MS)):
-        assert of(found, own) == Decision(own, stop=True)
-    assert of(own, own) == Decision(stop=True)
-    assert of(replace(own, stop=False), own) == Decision()
-    assert of(replace(LATER, ended=True), own) == Decision(), "another run has copied the flow since"
-    assert of(LATER.stopped(ended=True), own) == Decision(stop=True)
+        assert of(found, own) == ControlDecision(own, stop=True)
+    assert of(own, own) == ControlDecision(stop=True)
+    assert of(replace(own, stop=False), own) == ControlDecision()
+    assert of(replace(LATER, ended=True), own) == ControlDecision(), "another run has copied the flow since"
+    assert of(LATER.stopped(ended=True), own) == ControlDecision(stop=True)
 
 
 def test_the_record_of_a_run_that_was_replaced_is_overwritten() -> None:
-    assert of(EARLIER) == Decision(OWN, took_over=EARLIER)
-    assert of(LATER) == Decision(fenced_by=LATER)
+    assert of(EARLIER) == ControlDecision(OWN, previous=EARLIER)
+    assert of(LATER) == ControlDecision(fenced_by=LATER)
 
 
 def test_of_two_runs_the_later_claim_has_the_flow_whatever_their_clocks_say() -> None:
     own = replace(OWN, generation=4)
     by_slow_clock, by_fast_clock = replace(EARLIER, generation=5), replace(LATER, generation=3)
-    assert of(by_slow_clock, own) == Decision(fenced_by=by_slow_clock)
-    assert of(by_fast_clock, own) == Decision(own, took_over=by_fast_clock), "it does not know yet that it was replaced"
+    assert of(by_slow_clock, own) == ControlDecision(fenced_by=by_slow_clock)
+    assert of(by_fast_clock, own) == ControlDecision(own, previous=by_fast_clock), (
+        "it does not know yet that it was replaced"
+    )
     assert of(replace(LATER, generation=4), own).fenced_by is not None, "both have claimed it at the same time"
     assert of(replace(EARLIER, generation=4), own).fenced_by is None
 
 
 def test_an_older_version_that_overwrites_the_record_of_this_run_does_not_lower_its_generation() -> None:
     own = replace(OWN, generation=4)
-    assert of(OWN.stopped(), own) == Decision(own.stopped(), stop=True)
+    assert of(OWN.stopped(), own) == ControlDecision(own.stopped(), stop=True)
 
 
 def test_a_command_to_stop_is_kept_and_reported() -> None:
-    assert of(OWN.stopped(), replace(OWN, job=4)) == Decision(replace(OWN, job=4).stopped(), stop=True)
+    assert of(OWN.stopped(), replace(OWN, job=4)) == ControlDecision(replace(OWN, job=4).stopped(), stop=True)
 
 
 RECORDS = st.builds(

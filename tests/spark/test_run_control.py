@@ -104,9 +104,9 @@ def test_a_run_that_was_replaced_cannot_take_the_flow_back() -> None:
     renewal.join(60)
     assert not renewal.is_alive()
     assert _read().run == "run-1"
-    took_over = second.sync().took_over
-    assert took_over is not None
-    assert took_over.run == "run-1"
+    previous = second.sync().previous
+    assert previous is not None
+    assert previous.run == "run-1"
     assert (_read().run, _read().generation) == ("run-2", 2)
     assert first.sync().fenced_by == _read()
 

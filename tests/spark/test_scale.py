@@ -13,9 +13,9 @@ from mirror.relay.model.ranges import RangeResult
 from mirror.spark.discovery.topic_watch import compare
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import join_results
+from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.flow_checks import ClusterTopics, find_problems
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics

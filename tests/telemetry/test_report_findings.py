@@ -24,7 +24,7 @@ from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import Gap, GapKind, other_source_text
 from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.open_transactions import OpenTransaction
-from mirror.spark.ledger import obstacles, results
+from mirror.spark.ledger import results, topic_obstacles
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning import limits
@@ -68,7 +68,7 @@ FAILURES = {
     "failed target recreated": str(target_log.recreated_error("f", ORDERS, MARK, "t2", None)),
     "failed target truncated": str(target_log.truncated_error("f", ORDERS, MARK, 40, None)),
     "failed position unproved": written_in(position_search._unproved_error),
-    "failed target name": next(iter(obstacles.too_long(flow(), ["x" * 249]).values())).reason,
+    "failed target name": next(iter(topic_obstacles.too_long(flow(), ["x" * 249]).values())).reason,
     "failed target topic": written_in(TopicPreparation._create_missing).partition("self._add_obstacle(")[2],
     "failed source without leader": NO_LEADER_TEXT,
     "failed silent source": written_in(SourceGapCheck.evaluate),
@@ -149,7 +149,7 @@ def test_open_transaction_has_the_command_that_aborts_it() -> None:
     [
         (lost_task(), ["unfinished task lost"]),
         (cut_by_the_limit(), ["unfinished limits"]),
-        (replace(runs.idle(), outcome=UNFINISHED, error=obstacles.NOT_PREPARED), ["unfinished not prepared"]),
+        (replace(runs.idle(), outcome=UNFINISHED, error=topic_obstacles.NOT_PREPARED), ["unfinished not prepared"]),
         (
             replace(
                 runs.idle(),

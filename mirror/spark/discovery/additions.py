@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirror.errors import KafkaError
     from mirror.observation import Sides
     from mirror.spark.discovery.assigner import Assigner
-    from mirror.spark.ledger.obstacles import TargetTopics
+    from mirror.spark.ledger.topic_obstacles import TargetTopics
 
 _OFFSETS_TIMEOUT_MS: Final = 3_000
 """A new partition whose leader does not answer by then is looked up again; others do not wait for it."""

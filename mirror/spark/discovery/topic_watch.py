@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from mirror.errors import BrokerError
-from mirror.spark.ledger.obstacles import too_long
+from mirror.spark.ledger.topic_obstacles import too_long
 from mirror.spark.planning.range_planner import select_topics
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mirror.client import Admin, TopicDescription
     from mirror.config.models import FlowConfig
     from mirror.observation import Sides
-    from mirror.spark.ledger.obstacles import TargetTopics
+    from mirror.spark.ledger.topic_obstacles import TargetTopics
 
     Assign = Callable[[TargetTopics, Sides], None]
     """Has copied what is prepared. Raises KafkaError."""

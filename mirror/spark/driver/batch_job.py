@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.spark.supervision.states import Held, TakenOver
+    from mirror.spark.supervision.states import Held, OtherRunClaimed
 
 _DESCRIPTION: Final = "Copy Kafka topics as a configuration specifies. With --json, the summary is printed at the end."
 
@@ -152,7 +152,7 @@ def run_flows(
     return reports
 
 
-def _follow(runs: Sequence[FlowRun], event: Held | TakenOver | Resumed) -> None:
+def _follow(runs: Sequence[FlowRun], event: Held | OtherRunClaimed | Resumed) -> None:
     """Stop the run that ``mirror stop``, or another run of its flow, ends."""
     for run in runs:
         if not isinstance(event, Resumed):

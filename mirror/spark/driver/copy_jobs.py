@@ -23,8 +23,8 @@ from mirror.spark.driver.flow_results import Period
 from mirror.spark.driver.job_results import JobResults
 from mirror.spark.driver.output.failure_lines import FailureLines
 from mirror.spark.driver.output.run_progress import RunProgress
-from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.results import join_results
+from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.planning.broker_retention import recommit_after_ms
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.status.target_progress import read_target_progress
@@ -102,17 +102,17 @@ class JobParts:
 
     def job(self, plan: Plan, first_period: int | None) -> FlowJob[CopyTask, CopiedTask]:
         """Return the job that copies what ``plan`` has. Raises KafkaError."""
-        self.run.begin_job(plan.epoch)
+        self.run.begin_job(plan.period)
         flow, ledger = self.flow, self.ledger
         of_job = TaskSpec(
             run=self.run.run,
-            job=plan.epoch,
+            job=plan.period,
             renew_ms=0 if first_period is None else recommit_after_ms(self.sides.target),
             generation=self.run.generation,
             refresh_ms=flow.refresh_ms,
             period_ms=FOREVER_MS if first_period is None else flow.period_ms,
             first_period=first_period,
-            trace=str(period_id(flow.name, ledger.path.name, plan.epoch)),
+            trace=str(period_id(flow.name, ledger.path.name, plan.period)),
         )
         label = JobLabel.of(flow.name, f"mirror {flow.name}: {flow.source} to {flow.target}", self.run.run)
         return copy_job(self.context, self.options, tasks_of(plan, of_job), label)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.observation import Sides
     from mirror.spark.driver.output.flow_lines import FlowLines
-    from mirror.spark.ledger.obstacles import TargetTopics
+    from mirror.spark.ledger.topic_obstacles import TargetTopics
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.takeover.watch import MirrorMakerWatch
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from mirror.spark.driver.output.progress_lines import epoch_line
-from mirror.spark.ledger.results import epoch_json, join_results
+from mirror.spark.driver.output.progress_lines import period_line
+from mirror.spark.ledger.results import join_results, period_json
 from mirror.telemetry.run_telemetry import PeriodTaskResults
 from mirror.telemetry.traces.ids import period_id
 from mirror.telemetry.traces.spans import PeriodFacts
@@ -90,20 +90,20 @@ class FlowResults:
 
     def end_period(self, period: Period) -> None:
         """Take the results of a period, whose counts and measurements were recorded before."""
-        number, results = period.plan.epoch, join_results(period.plan, period.attempts)
+        number, results = period.plan.period, join_results(period.plan, period.attempts)
         self._write_sync()
         at = f"{datetime.now().astimezone():%H:%M:%S}"
-        self._consoles.print_table(f"{at} flow {self._flow.name}: period {number}: {epoch_line(results)}")
-        self._consoles.write_json(epoch_json(self._flow.name, number, results))
+        self._consoles.print_table(f"{at} flow {self._flow.name}: period {number}: {period_line(results)}")
+        self._consoles.write_json(period_json(self._flow.name, number, results))
         self._record(period, results, counted=True)
 
     def _record(self, period: Period, results: list[RangeResult], *, counted: bool) -> None:
         flow, plan = self._flow, period.plan
         facts = PeriodFacts(
-            id=period_id(flow.name, self.report.run, plan.epoch),
+            id=period_id(flow.name, self.report.run, plan.period),
             flow=flow.name,
             run=self.report.run,
-            period=plan.epoch,
+            period=plan.period,
             source=flow.source,
             target=flow.target,
             began_ms=period.began_ms,

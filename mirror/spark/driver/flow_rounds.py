@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from mirror.spark.driver.output.flow_lines import FlowLines
     from mirror.spark.driver.rounds.outages import Outages
     from mirror.spark.driver.rounds.reconciling import CreatedTopics, KindReports
-    from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.results import FlowReport
+    from mirror.spark.ledger.topic_obstacles import TargetTopics
     from mirror.telemetry.run_telemetry import RunTelemetry
 
 

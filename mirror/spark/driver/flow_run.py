@@ -34,8 +34,8 @@ from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.topic_upkeep import TopicUpkeep
 from mirror.spark.ledger.initial_partitions import InitialPartitions
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.status_table import StatusTable
+from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.planning.flow_planner import FlowPlanner
 from mirror.spark.planning.limits import why_not_followed
 from mirror.spark.status.lag_monitor import LagMonitor, measure_once

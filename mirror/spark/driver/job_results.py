@@ -121,7 +121,7 @@ class JobResults:
         ``ranges`` returns those that have a task now.
         """
         number = unix_ms // self._period_ms - self.first_period + 1
-        if number > self._plan.epoch:
+        if number > self._plan.period:
             self._end_period(ranges(), number, unix_ms)
         elif not self._news or unix_ms - self._shown_ms < _SHOWN_EVERY_MS:
             return False
@@ -155,7 +155,7 @@ class JobResults:
         with self._lock:  # a report is in the period before this or in the one after it
             ended, attempts = self._plan, self._attempts([*self._plan.ranges, *ranges])
             if number is not None:
-                self._plan = replace(ended, epoch=number, tasks=[ranges], took_ms=None)
+                self._plan = replace(ended, period=number, tasks=[ranges], took_ms=None)
                 without_task = ((one.topic, one.partition) for one in ended.results_without_task)
                 self._totals.keep({(one.topic, one.partition) for one in ranges} | set(without_task))
             self._before = self._totals.by_partition()
@@ -163,7 +163,7 @@ class JobResults:
             reports = self._measured.between(began_ms, unix_ms)
         self._on_period(ended, attempts)
         with contextlib.suppress(OSError):  # a stream goes on without its ledger
-            self._ledger.write_attempts(attempts, ended.epoch)
+            self._ledger.write_attempts(attempts, ended.period)
         self._results.end_period(
             Period(plan=ended, attempts=attempts, reports=reports, began_ms=began_ms, ended_ms=unix_ms)
         )

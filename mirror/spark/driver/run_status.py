@@ -25,7 +25,6 @@ from mirror.relay.progress.status_values import RunState
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.copy_rate import faster_rate
 from mirror.spark.ledger.initial_partitions import Selection
-from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.partition_health import unhealthy_after
 from mirror.spark.ledger.status_table import (
     Reported,
@@ -37,6 +36,7 @@ from mirror.spark.ledger.status_table import (
     outdated_records,
     turn_records,
 )
+from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.planning.limits import has_limits
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class RunStatus:
             if not self._is_clean:
                 self._put(outdated_records(self._known, plan, self._run, self._unix_ms()))
             self._is_clean = not self._unread
-            self._report(plan.results_without_task, plan.epoch)
+            self._report(plan.results_without_task, plan.period)
             if has_limits(self._flow):
                 found = turn_records(self._known.turns, plan, self._unix_ms())
                 self._put(found)
@@ -237,12 +237,12 @@ class RunStatus:
         """
         self.copied(plan, attempts)
         with self._lock:
-            self._report([attempt.result for attempt in attempts], plan.epoch)
+            self._report([attempt.result for attempt in attempts], plan.period)
 
     def copied(self, plan: Plan, attempts: Sequence[Attempt]) -> None:
         """Report which partitions have failed, which have recovered, and how fast they were copied."""
         with self._lock:
-            unhealthy = unhealthy_after(attempts, self._run, plan.epoch)
+            unhealthy = unhealthy_after(attempts, self._run, plan.period)
             self._put(health_records(self._known.health, unhealthy, plan, attempts, self._unix_ms()))
             rate = faster_rate(self._known.rate, [attempt.result for attempt in attempts], self._unix_ms())
             self._put({} if rate is None else {status_values.RATE: rate})

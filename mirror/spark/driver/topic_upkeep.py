@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mirror.spark.discovery.topic_watch import Prepare
     from mirror.spark.driver.copy_jobs import FollowedJob
     from mirror.spark.driver.rounds.outages import Outages
-    from mirror.spark.ledger.obstacles import TargetTopics
+    from mirror.spark.ledger.topic_obstacles import TargetTopics
 
 _JOIN_S: Final = 5.0
 """How long the end of a stream waits for the thread, which may be waiting for a cluster that does not answer."""

@@ -31,11 +31,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class CopiedTask:
-    """What one task has copied in its epoch."""
+    """What one task has copied in its period."""
 
     attempts: list[Attempt]
     """The results, by range."""
-    epoch: int
+    period: int
     report: TaskReport | None
     """What its telemetry has recorded, unless that is off."""
     last_reports: list[PartitionReport] = field(default_factory=list)

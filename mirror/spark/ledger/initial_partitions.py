@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mirror.client import TopicPartition
     from mirror.config.models import FlowConfig
-    from mirror.spark.ledger.obstacles import TargetTopics
+    from mirror.spark.ledger.topic_obstacles import TargetTopics
 
 _ALL: Final = INT32_MAX
 """The count of a topic with an obstacle, whose partitions are not counted."""

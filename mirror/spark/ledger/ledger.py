@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 MAX_RUNS: Final = 10
 """How many runs of a flow the ledger keeps; a flow that runs every minute must not fill the disk."""
-MAX_EPOCHS: Final = 200
+MAX_PERIODS: Final = 200
 """How many periods of a stream it keeps: ten hours of three-minute periods."""
 _PROBE: Final = "probe"
 _PROBE_BYTES: Final = 64 * 1024
@@ -97,42 +97,42 @@ class Ledger:
         return [cls(path) for path in sorted(folder.iterdir(), reverse=True)] if folder.is_dir() else []
 
     def write_plan(self, plan: Plan) -> None:
-        """Record the plan of its epoch in place of an earlier one, and remove epochs beyond :data:`MAX_EPOCHS`."""
-        write_atomically(self._plan(plan.epoch), json.dumps(plan.to_json()).encode())
-        old = plan.epoch - MAX_EPOCHS
+        """Record the plan of its period in place of an earlier one, and remove periods beyond :data:`MAX_PERIODS`."""
+        write_atomically(self._plan(plan.period), json.dumps(plan.to_json()).encode())
+        old = plan.period - MAX_PERIODS
         for path in (self._plan(old), self._results(old)):
             path.unlink(missing_ok=True)
 
-    def plan(self, epoch: int = 0) -> Plan | None:
-        """Return the plan of ``epoch``, or None if there is none yet."""
-        text = _read(self._plan(epoch))
+    def plan(self, period: int = 0) -> Plan | None:
+        """Return the plan of ``period``, or None if there is none yet."""
+        text = _read(self._plan(period))
         return Plan.from_json(json.loads(text)) if text else None
 
-    def planned_ms(self, epoch: int = 0) -> int:
-        """Return when the plan of ``epoch`` was recorded, in ms since 1970. Raises OSError."""
-        return int(self._plan(epoch).stat().st_mtime * 1000)
+    def planned_ms(self, period: int = 0) -> int:
+        """Return when the plan of ``period`` was recorded, in ms since 1970. Raises OSError."""
+        return int(self._plan(period).stat().st_mtime * 1000)
 
-    def last_planned_epoch(self) -> int | None:
-        """Return the last epoch that has a plan; None before the first."""
+    def last_planned_period(self) -> int | None:
+        """Return the last period that has a plan; None before the first."""
         return _last(self.path.glob("plan-*.json"))
 
-    def last_completed_epoch(self) -> int | None:
-        """Return the last epoch that has results; None before the first."""
+    def last_completed_period(self) -> int | None:
+        """Return the last period that has results; None before the first."""
         return _last(self.path.glob("results-*.jsonl.gz"))
 
-    def write_attempts(self, attempts: Iterable[Attempt], epoch: int = 0) -> None:
-        """Record the results of an epoch's tasks, one row per range and attempt."""
-        write_results(self.path, attempts, epoch)
+    def write_attempts(self, attempts: Iterable[Attempt], period: int = 0) -> None:
+        """Record the results of a period's tasks, one row per range and attempt."""
+        write_results(self.path, attempts, period)
 
-    def attempts(self, epoch: int = 0) -> list[Attempt]:
+    def attempts(self, period: int = 0) -> list[Attempt]:
         """Return all recorded attempts; none before they are recorded."""
-        return read_results(self._results(epoch))
+        return read_results(self._results(period))
 
-    def _plan(self, epoch: int) -> Path:
-        return self.path / f"plan-{epoch:08}.json"
+    def _plan(self, period: int) -> Path:
+        return self.path / f"plan-{period:08}.json"
 
-    def _results(self, epoch: int) -> Path:
-        return results_file(self.path, epoch)
+    def _results(self, period: int) -> Path:
+        return results_file(self.path, period)
 
 
 @contextlib.contextmanager

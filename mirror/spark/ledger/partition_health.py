@@ -1,4 +1,4 @@
-"""The health of partitions across epochs: which did not complete, since when, and in which traces.
+"""The health of partitions across periods: which did not complete, since when, and in which traces.
 
 It is passed on through the status topic and is for information only: if it is lost, its times and traces start afresh.
 """
@@ -26,11 +26,11 @@ class PartitionHealth:
     stuck_since_ms: int | None = None
     """Since when its first undelivered batch has waited; None if none waits."""
     since_ms: int | None = None
-    """Since when none of its epochs has completed."""
+    """Since when none of its periods has completed."""
     trace: str = ""
-    """The trace parent of the first epoch that did not complete."""
+    """The trace parent of the first period that did not complete."""
     last_trace: str = ""
-    """The trace parent of the last epoch that did not complete."""
+    """The trace parent of the last period that did not complete."""
 
     def apply_to(self, range_: Range) -> Range:
         """Return a copy of the range that carries this health record."""
@@ -47,22 +47,22 @@ UnhealthyPartitions = Mapping[TopicPartition, PartitionHealth]
 HEALTHY: Final = PartitionHealth()
 
 
-def unhealthy_after(attempts: Iterable[Attempt], run: str, epoch: int) -> dict[TopicPartition, PartitionHealth]:
-    """Return the unhealthy source partitions after ``epoch`` of ``run`` (the name of its folder in the ledger)."""
+def unhealthy_after(attempts: Iterable[Attempt], run: str, period: int) -> dict[TopicPartition, PartitionHealth]:
+    """Return the unhealthy source partitions after ``period`` of ``run`` (the name of its folder in the ledger)."""
     found: dict[TopicPartition, PartitionHealth] = {}
     for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):
         result = attempt.result
         tp = TopicPartition(result.topic, result.partition)
         if result.outcome in _UNHEALTHY_OUTCOMES or result.stuck_since_ms is not None:
-            found[tp] = _health_after(attempt, run, epoch)
+            found[tp] = _health_after(attempt, run, period)
         else:
             found.pop(tp, None)  # A later attempt completed.
     return found
 
 
-def _health_after(attempt: Attempt, run: str, epoch: int) -> PartitionHealth:
+def _health_after(attempt: Attempt, run: str, period: int) -> PartitionHealth:
     result, timeline = attempt.result, attempt.result.timeline
-    own_id = partition_id(period_id(result.flow, run, epoch), result.topic, result.partition, attempt.attempt)
+    own_id = partition_id(period_id(result.flow, run, period), result.topic, result.partition, attempt.attempt)
     since_ms = first_trace = None
     if timeline is not None:
         since_ms = timeline.sick_since_ms or result.stuck_since_ms or timeline.began_ms or None

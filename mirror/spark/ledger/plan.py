@@ -1,4 +1,4 @@
-"""The plan of one epoch of a flow: its ranges, packed into tasks, and the results of partitions that need no task."""
+"""The plan of one period of a flow: its ranges, packed into tasks, and the results of partitions that need no task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirror.spark.ledger.partition_health import UnhealthyPartitions, with_healt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The plan of one epoch of one flow."""
+    """The plan of one period of one flow."""
 
     flow: str
     tasks: list[list[Range]]
@@ -24,7 +24,7 @@ class Plan:
     """The results of partitions that have nothing to copy or cannot be copied."""
     truncated_at: dict[str, int] = field(default_factory=dict)
     """By ``topic-partition``: where a range would have ended, if the flow's limits end it earlier or postpone it."""
-    epoch: int = 0
+    period: int = 0
     ends: dict[str, int] = field(default_factory=dict)
     """By source topic: the sum of its partitions' last stable offsets."""
     lags: dict[str, int] = field(default_factory=dict)
@@ -43,11 +43,11 @@ class Plan:
         """Return plain values for the ledger."""
         return {
             "flow": self.flow,
-            # Progress is read again if the epoch is: it may have moved.
+            # Progress is read again if the period is: it may have moved.
             "tasks": [[field_values(range_) for range_ in task] for task in self.tasks],
             "settled": [field_values(result) for result in self.results_without_task],
             "cut": self.truncated_at,
-            "epoch": self.epoch,
+            "period": self.period,
             "ends": self.ends,
             "lags": self.lags,
             "took_ms": self.took_ms,
@@ -66,7 +66,7 @@ class Plan:
             tasks=[[Range(**range_) for range_ in task] for task in values["tasks"]],
             results_without_task=[result_from_json(result) for result in values["settled"]],
             truncated_at=dict(values.get("cut", {})),
-            epoch=values.get("epoch", 0),
+            period=values.get("period", 0),
             ends=dict(values.get("ends", {})),
             lags=dict(values.get("lags", {})),
             took_ms=values.get("took_ms"),

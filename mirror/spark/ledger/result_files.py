@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def results_file(ledger: Path, epoch: int) -> Path:
-    """Return the path of the results of ``epoch`` in a ledger's folder."""
-    return ledger / f"results-{epoch:08}.jsonl.gz"
+def results_file(ledger: Path, period: int) -> Path:
+    """Return the path of the results of ``period`` in a ledger's folder."""
+    return ledger / f"results-{period:08}.jsonl.gz"
 
 
-def write_results(ledger: Path, attempts: Iterable[Attempt], epoch: int) -> None:
-    """Write the results of ``epoch`` into the ledger's folder. Raises OSError."""
-    lines = [json.dumps(_row(attempt, epoch), separators=(",", ":")) + "\n" for attempt in attempts]
-    write_atomically(results_file(ledger, epoch), gzip.compress("".join(lines).encode(), compresslevel=6, mtime=0))
+def write_results(ledger: Path, attempts: Iterable[Attempt], period: int) -> None:
+    """Write the results of ``period`` into the ledger's folder. Raises OSError."""
+    lines = [json.dumps(_row(attempt, period), separators=(",", ":")) + "\n" for attempt in attempts]
+    write_atomically(results_file(ledger, period), gzip.compress("".join(lines).encode(), compresslevel=6, mtime=0))
 
 
 def read_results(path: Path) -> list[Attempt]:
@@ -40,16 +40,16 @@ def read_results(path: Path) -> list[Attempt]:
     return [_attempt(json.loads(line)) for line in content.splitlines()]
 
 
-def _row(attempt: Attempt, epoch: int) -> dict[str, Any]:
+def _row(attempt: Attempt, period: int) -> dict[str, Any]:
     result = field_values(attempt.result)
     timeline = attempt.result.timeline
     result["timeline"] = None if timeline is None else field_values(timeline)
-    own = {"epoch": epoch, "task": attempt.task, "attempt": attempt.attempt, "traceback": attempt.traceback}
+    own = {"period": period, "task": attempt.task, "attempt": attempt.attempt, "traceback": attempt.traceback}
     return own | result
 
 
 def _attempt(row: Mapping[str, Any]) -> Attempt:
     values = dict(row)
     task, attempt, traceback = values.pop("task"), values.pop("attempt"), values.pop("traceback")
-    del values["epoch"]
+    del values["period"]
     return Attempt(task, attempt, result_from_json(values), traceback)

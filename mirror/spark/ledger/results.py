@@ -249,14 +249,14 @@ def summary_text(content: Mapping[str, Any]) -> str:
     return '{"flows": [' + ", ".join(f"{{\n  {flow}\n}}" for flow in flows) + "]}\n"
 
 
-def epoch_json(flow: str, epoch: int, results: Sequence[RangeResult]) -> dict[str, Any]:
+def period_json(flow: str, period: int, results: Sequence[RangeResult]) -> dict[str, Any]:
     """Return the line that ``--json`` prints for a stream's period: sums over its partitions, and the incomplete ones.
 
     ``bytes`` are on the wire; ``seconds`` is that of the slowest partition.
     """
     return {
         "flow": flow,
-        "period": epoch,
+        "period": period,
         "partitions": len(results),
         "records": sum(result.records for result in results),
         "batches": sum(result.batches for result in results),

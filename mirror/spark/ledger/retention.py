@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_LEDGER_BYTES: Final = 1024**3
-"""All flows and runs together. An epoch of 10,000 partitions takes megabytes, and each flow may keep 2,000 of them."""
+"""All flows and runs together. A period of 10,000 partitions takes megabytes, and each flow may keep 2,000 of them."""
 MAX_LOG_BYTES: Final = 64 * 1024**2
 _KEPT: Final = 2
 """The last periods of a run that goes on: their measurements are still to be read."""
@@ -21,7 +21,7 @@ _FRESH_NS: Final = 86_400 * 10**9
 
 
 def bound_folder(report_dir: Path, *, ledger_bytes: int = MAX_LEDGER_BYTES, log_bytes: int = MAX_LOG_BYTES) -> None:
-    """Remove the oldest epochs until the ledger has ``ledger_bytes`` at most, and the first half of a longer log.
+    """Remove the oldest periods until the ledger has ``ledger_bytes`` at most, and the first half of a longer log.
 
     Ignores OSError: another process may remove the same file or folder, and a stream goes on without its report folder.
     """

@@ -29,8 +29,8 @@ from mirror.relay.progress.status_values import (
 from mirror.relay.progress.stored_record import MAX_TEXT, record_of
 from mirror.spark.ledger.copy_rate import CopyRate
 from mirror.spark.ledger.initial_partitions import InitialCount, Selection
-from mirror.spark.ledger.obstacles import Obstacle
 from mirror.spark.ledger.partition_health import PartitionHealth, UnhealthyPartitions
+from mirror.spark.ledger.topic_obstacles import Obstacle
 from mirror.telemetry.evidence import Evidence, LastRehearsal, LastVerification
 from mirror.telemetry.task_report import TaskReport
 

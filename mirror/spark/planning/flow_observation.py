@@ -21,7 +21,7 @@ from mirror.config.positions import Position
 from mirror.errors import BrokerError, FlowError, KafkaError
 from mirror.observation import Side, Sides
 from mirror.relay.progress.committed import Progress, ProgressStore
-from mirror.spark.ledger.obstacles import Obstacle, too_long
+from mirror.spark.ledger.topic_obstacles import Obstacle, too_long
 from mirror.spark.planning.open_transactions import high_watermarks
 from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition, select_topics, source_topic_for
 from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION

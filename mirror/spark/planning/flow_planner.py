@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from mirror.observation import Sides
     from mirror.relay.progress.open_transactions import OpenTransactions
     from mirror.spark.ledger.initial_partitions import InitialPartitions
-    from mirror.spark.ledger.obstacles import TargetTopics
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.status_table import StatusTable
+    from mirror.spark.ledger.topic_obstacles import TargetTopics
     from mirror.timing import Clock
 
 _OFFSETS_TIMEOUT_MS: Final = 10_000

@@ -20,9 +20,9 @@ from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.origin.records import Registry
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
-from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.partition_health import UnhealthyPartitions, is_unhealthy, with_health
 from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.planning.broker_retention import recommit_after_ms
 from mirror.spark.planning.flow_observation import Needs, observe_flow
 from mirror.spark.planning.limits import Backlog, LimitResult, apply_limits
@@ -180,7 +180,7 @@ def plan_from_snapshot(request: PlanRequest, snapshot: ClusterSnapshot) -> Plan:
             *limit.waiting,
         ],
         truncated_at={str(TopicPartition(range_.topic, range_.partition)): end for range_, end in limit.truncated},
-        epoch=request.epoch,
+        period=request.epoch,
         ends=dict(ends),
         lags=dict(lags),
         withheld=snapshot.withheld,

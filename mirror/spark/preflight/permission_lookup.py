@@ -12,7 +12,7 @@ from mirror.client import AclOperation
 from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.groups.own_groups import is_own_group
 from mirror.runtime.clock import SystemClock
-from mirror.spark.ledger.obstacles import too_long
+from mirror.spark.ledger.topic_obstacles import too_long
 from mirror.spark.preflight.permission_table import PERMISSIONS
 from mirror.spark.preflight.permissions import NO_OPERATIONS, Allowed, FlowPermissions, Kind, Side
 from mirror.timing import Timer

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Unpack
 
 from mirror.client import NewTopic, TopicDescription
-from mirror.spark.ledger.obstacles import TargetTopics
+from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.planning import broker_retention
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics

@@ -11,7 +11,7 @@ from mirror.alignment.ownership import Standing
 from mirror.client import NewTopic, Outcomes, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
-from mirror.spark.ledger.obstacles import Obstacle, TargetTopics, colliding, not_owned, too_long
+from mirror.spark.ledger.topic_obstacles import Obstacle, TargetTopics, colliding, not_owned, too_long
 from mirror.spark.preflight import target_warnings, topic_compare
 from mirror.spark.preflight.allowance import Allowance
 from mirror.spark.preflight.flow_reconciler import config_rules

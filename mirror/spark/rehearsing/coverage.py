@@ -10,7 +10,7 @@ from mirror.groups.own_groups import is_own_group
 from mirror.groups.reader import GroupReader
 from mirror.rehearsal.coverage import Flows, ReadingGroup, of_others, old_only, target_only, uncovered
 from mirror.runtime.clock import SystemClock
-from mirror.spark.ledger.obstacles import too_long
+from mirror.spark.ledger.topic_obstacles import too_long
 from mirror.spark.planning.range_planner import select_topics, source_topic_for
 from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
 

@@ -11,7 +11,7 @@ from mirror.relay.batches.topic_config import FOREVER, TopicConfig, readable
 from mirror.relay.progress.gaps import Gap, GapKind, find_gap
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.progress.target_log import deleted_text, is_other_topic, recreated_error
-from mirror.spark.ledger.obstacles import colliding
+from mirror.spark.ledger.topic_obstacles import colliding
 from mirror.spark.planning.flow_observation import Needs, observe_flow
 from mirror.spark.planning.open_transactions import look_up_withheld
 from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT

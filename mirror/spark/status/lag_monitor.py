@@ -1,7 +1,7 @@
 """Monitors the lag of a stream in a thread of the driver's.
 
 It reads both clusters, as ``mirror status`` does (:mod:`.status_reader`), and sends nothing to the tasks: so the lag is
-right also if tasks are lost, and between epochs.
+right also if tasks are lost, and between periods.
 """
 
 from __future__ import annotations

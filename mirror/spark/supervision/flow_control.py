@@ -3,7 +3,7 @@
 ::
 
     mirror stop, --resume, other runs ──► control record ◄──sign of life, job, version── FlowControl ◄── ClaimedRun
-                                                └──────────Held, TakenOver, Resumed─────────► who runs the flow
+                                                └──────────Held, OtherRunClaimed, Resumed─────────► who runs the flow
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from mirror.relay.progress.control import POLL_INTERVAL_MS
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import is_away
 from mirror.spark.preflight import flow_topics
-from mirror.spark.run_control import RunControlClient, new_run_id, takeover_message
-from mirror.spark.supervision.states import Held, Resumed, TakenOver
+from mirror.spark.run_control import RunControlClient, claimed_message, new_run_id
+from mirror.spark.supervision.states import Held, OtherRunClaimed, Resumed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.relay.progress.control import Attempts, RunControl
 
-    Post = Callable[[Held | TakenOver | Resumed], object]
+    Post = Callable[[Held | OtherRunClaimed | Resumed], object]
 
 T = TypeVar("T")
 _log: Final = logging.getLogger(__name__)
@@ -97,8 +97,8 @@ class FlowControl:
     """Renews the record of the flow's last claim each 10 s, and follows it each second. All methods are thread-safe.
 
     ``post`` is called in the thread with what the record says each time: Held if ``mirror stop`` has asked the run to
-    end, TakenOver if another run has claimed the flow, and Resumed if nothing keeps the flow from running. An event
-    that comes late is corrected by the next one.
+    end, OtherRunClaimed if another run has claimed the flow, and Resumed if nothing keeps the flow from running. An
+    event that comes late is corrected by the next one.
 
     The thread is a daemon: nothing waits for a target that does not answer, but for the methods that say so.
     """
@@ -265,22 +265,22 @@ class FlowControl:
         if (other := run.fenced_by) is not None:
             found = run.client.read()
             is_free = found is None or found.ended or found.is_dead(self._unix_ms())
-            self._report(Resumed() if is_free else TakenOver(other.run, other.host))
+            self._report(Resumed() if is_free else OtherRunClaimed(other.run, other.host))
             return
         decision = run.client.sync()
-        if decision.took_over is not None:
-            self._warn(takeover_message(decision.took_over))
+        if decision.previous is not None:
+            self._warn(claimed_message(decision.previous))
         if (other := decision.took_back) is not None:
             self._warn(f"run {other.run}, on {other.host}, had the flow meanwhile and has ended; this run goes on")
-        if decision.took_over or decision.took_back:
+        if decision.previous or decision.took_back:
             self._took_back()
         if (other := decision.fenced_by) is not None and not run.client.wanted.ended:
             run.fenced_by = other
-            self._report(TakenOver(other.run, other.host))
+            self._report(OtherRunClaimed(other.run, other.host))
         elif decision.fenced_by is None:
             self._report(Held() if decision.stop else Resumed())
 
-    def _report(self, event: Held | TakenOver | Resumed) -> None:
+    def _report(self, event: Held | OtherRunClaimed | Resumed) -> None:
         if not self._is_closed:  # the end that the record has then is no command to the next run, on another target
             self._post(event)
 
@@ -290,7 +290,7 @@ class FlowControl:
         self._own_runs.add(run)
         previous = client.claim(self._own_runs)
         if previous is not None and previous.run not in self._own_runs:
-            self._warn(takeover_message(previous))
+            self._warn(claimed_message(previous))
         self._waits = False
         self._run = claimed = ClaimedRun(self, client, then)
         return claimed

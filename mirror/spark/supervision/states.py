@@ -120,7 +120,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenOver:
+class OtherRunClaimed:
     """Another run of the flow has taken over."""
 
     run: str
@@ -140,7 +140,9 @@ class StopAsked:
     """Without waiting for its tasks."""
 
 
-Event: TypeAlias = Due | Began | JobEnded | Lost | Refused | Edited | WrongEdit | Held | TakenOver | Resumed | StopAsked
+Event: TypeAlias = (
+    Due | Began | JobEnded | Lost | Refused | Edited | WrongEdit | Held | OtherRunClaimed | Resumed | StopAsked
+)
 Action: TypeAlias = Literal["none", "run", "stop", "cancel", "end"]
 """``run``: prepare it and run its job; ``stop``: end the job in order; ``cancel``: at once; ``end``: forget it."""
 Next: TypeAlias = tuple[Supervised, Action]
@@ -225,10 +227,10 @@ def _stop(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Ne
     """End its job; what it was to end for before counts no more, unless that is the end of all."""
     at_once = isinstance(event, StopAsked) and event.at_once
     action: Action = "cancel" if at_once else "stop" if now.then is None else "none"
-    if isinstance(event, Held | TakenOver):
+    if isinstance(event, Held | OtherRunClaimed):
         if now.then is FlowState.ENDED:
             return now, "none"
-        is_taken = isinstance(event, TakenOver)
+        is_taken = isinstance(event, OtherRunClaimed)
         return replace(now, then=FlowState.HELD, reason=_why_held(event), by_other_run=is_taken), action
     reason = "" if now.then is FlowState.HELD else now.reason  # what holds it counts no more
     return replace(now, then=FlowState.ENDED, reason=reason), action
@@ -236,11 +238,11 @@ def _stop(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Ne
 
 def _hold(now: Supervised, event: Event, unix_ms: int, _backoff: Backoff) -> Next:
     held = _enter(now, FlowState.HELD, unix_ms, reason=_why_held(event), failures=0)
-    return replace(held, by_other_run=isinstance(event, TakenOver)), "none"
+    return replace(held, by_other_run=isinstance(event, OtherRunClaimed)), "none"
 
 
 def _why_held(event: Event) -> str:
-    if isinstance(event, TakenOver):
+    if isinstance(event, OtherRunClaimed):
         return f"another run of this flow took over: {event.run} on {event.host}"
     return "mirror stop has stopped it"
 
@@ -263,7 +265,7 @@ TABLE: Final[Mapping[type[Event], tuple[Rule, ...]]] = {
     WrongEdit:  (_note,       _note,       _note,       _note,       _note,       _stay),
     StopAsked:  (_stop,       _stop,       _end,        _end,        _end,        _stay),
     Held:       (_stop,       _stop,       _hold,       _hold,       _hold,       _stay),
-    TakenOver:  (_stop,       _stop,       _hold,       _hold,       _hold,       _stay),
+    OtherRunClaimed:  (_stop,       _stop,       _hold,       _hold,       _hold,       _stay),
     Resumed:    (_stay,       _stay,       _stay,       _stay,       _start,      _stay),
 }
 # fmt: on

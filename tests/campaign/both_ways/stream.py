@@ -114,7 +114,7 @@ class BothWaysStream:
         return sum(
             attempt.result.skipped.get(SkipReason.NOT_LOCAL, 0)
             for ledger in Ledger.runs(self.site.report, flow)
-            for number in range((ledger.last_completed_epoch() or 0) + 1)
+            for number in range((ledger.last_completed_period() or 0) + 1)
             for attempt in ledger.attempts(number)
         )
 

@@ -16,7 +16,7 @@ from mirror.relay.progress.control import control_partition
 from mirror.spark.discovery.additions import JobAdditions
 from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.discovery.topic_watch import TopicWatch
-from mirror.spark.ledger.obstacles import TargetTopics
+from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
 from mirror.spark.tasks.options import FlowOptions
 from tests.spark.claimed_run import claimed_run

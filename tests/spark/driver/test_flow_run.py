@@ -33,15 +33,15 @@ from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.ledger.attempts import Attempt, CopiedTask
 from mirror.spark.ledger.initial_partitions import InitialPartitions
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, exit_status
+from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.planning.flow_planner import FlowPlanner
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.supervision import flow_control
 from mirror.spark.supervision.flow_control import FlowControl
-from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, Resumed, TakenOver
+from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, OtherRunClaimed, Resumed
 from mirror.spark.tasks.options import FlowOptions
 from mirror.telemetry.metrics.instruments import COMMIT_DURATION, OF_TASKS, PHASES, PLAN_DURATION
 from mirror.telemetry.run_telemetry import RunTelemetry
@@ -139,7 +139,7 @@ class Run(FlowHarness):
     def _open_context(self) -> Any:
         return self.context()
 
-    def _on_control(self, event: Held | TakenOver | Resumed) -> None:
+    def _on_control(self, event: Held | OtherRunClaimed | Resumed) -> None:
         """As who has opened the run, and stops it."""
         self.posted.append(event)
         if not isinstance(event, Resumed):

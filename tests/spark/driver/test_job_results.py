@@ -87,7 +87,7 @@ class Job:
         consoles = cast("Any", SimpleNamespace(print_table=self.lines.append, write_json=self.json.append))
         flow_results = FlowResults(flow, self.report, consoles, telemetry, lambda: None, debug=False)
         failed = RangeResult.initial(range_of("bad"), 0, Outcome.FAILED, "no")
-        plan = Plan(flow="f", tasks=[[one] for one in self.ranges], results_without_task=[failed], epoch=1, took_ms=20)
+        plan = Plan(flow="f", tasks=[[one] for one in self.ranges], results_without_task=[failed], period=1, took_ms=20)
         self.periods: list[tuple[int, list[Outcome]]] = []
         self.results = JobResults(
             flow_results,
@@ -97,7 +97,7 @@ class Job:
             period_ms=PERIOD_MS,
             unix_ms=BEGAN_MS,
             on_period=lambda plan, attempts: self.periods.append(
-                (plan.epoch, [attempt.result.outcome for attempt in attempts])
+                (plan.period, [attempt.result.outcome for attempt in attempts])
             ),
         )
         self.sequences = 0
@@ -162,13 +162,13 @@ def test_periods_end_with_those_of_the_wall_clock_and_share_the_records_among_th
     x, y = job.ranges
     job.send(x, 10)
     assert job.update(7_000)
-    assert (job.ledger.last_planned_epoch(), job.ledger.last_completed_epoch()) == (2, 1)
+    assert (job.ledger.last_planned_period(), job.ledger.last_completed_period()) == (2, 1)
     job.send(x, 12)
     job.send(y, 3)
     job.update(17_000)
     assert [job.period(number) for number in (1, 2)] == [{"x": 10, "y": 0}, {"x": 2, "y": 3}]
     job.update(37_000)
-    assert job.ledger.last_planned_epoch() == 5, "no report came in one, and none is made up"
+    assert job.ledger.last_planned_period() == 5, "no report came in one, and none is made up"
     assert {topic: records for topic, (records, _) in job.totals().items()} == {"x": 12, "y": 3, "bad": 0}
 
 

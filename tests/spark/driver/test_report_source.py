@@ -45,11 +45,13 @@ def planned(one: RangeResult) -> Range:
     )
 
 
-def write(folder: Path, run: str, results: list[RangeResult], epoch: int = 0, *more: Attempt) -> Ledger:
-    """One epoch of a run, as the planner and the sink leave it."""
+def write(folder: Path, run: str, results: list[RangeResult], period: int = 0, *more: Attempt) -> Ledger:
+    """One period of a run, as the planner and the sink leave it."""
     ledger = Ledger.open(folder, FLOW, run)
-    ledger.write_plan(Plan(flow=FLOW, tasks=[[planned(one) for one in results]], results_without_task=[], epoch=epoch))
-    ledger.write_attempts([*more, *(Attempt(0, 1, one) for one in results)], epoch)
+    ledger.write_plan(
+        Plan(flow=FLOW, tasks=[[planned(one) for one in results]], results_without_task=[], period=period)
+    )
+    ledger.write_attempts([*more, *(Attempt(0, 1, one) for one in results)], period)
     return ledger
 
 
@@ -85,9 +87,9 @@ def second_epoch(one: RangeResult) -> RangeResult:
 
 def test_a_stream_s_epochs_are_one_curve(tmp_path: Path) -> None:
     first = runs.healthy()
-    epochs = [first, second_epoch(first)]
+    periods = [first, second_epoch(first)]
     totals = Totals()
-    for number, one in enumerate(epochs, 1):
+    for number, one in enumerate(periods, 1):
         write(tmp_path, "r1", [one], number)
         totals.add([one])
     summary(tmp_path, totals.results(), ended=None)
@@ -105,9 +107,9 @@ def test_each_epoch_of_a_stream_is_read_once(tmp_path: Path, monkeypatch: pytest
     read: list[int] = []
     attempts = Ledger.attempts
 
-    def counted(ledger: Ledger, epoch: int = 0) -> list[Attempt]:
-        read.append(epoch)
-        return attempts(ledger, epoch)
+    def counted(ledger: Ledger, period: int = 0) -> list[Attempt]:
+        read.append(period)
+        return attempts(ledger, period)
 
     monkeypatch.setattr(Ledger, "attempts", counted)
     source = ReportSource(tmp_path)
@@ -116,7 +118,7 @@ def test_each_epoch_of_a_stream_is_read_once(tmp_path: Path, monkeypatch: pytest
         summary(tmp_path, [runs.healthy()])
         source.views()
         source.views()
-    assert [epoch for epoch in read if epoch] == [1, 2, 3]
+    assert [period for period in read if period] == [1, 2, 3]
 
 
 def test_an_earlier_attempt_is_an_event(tmp_path: Path) -> None:

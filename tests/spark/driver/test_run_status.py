@@ -20,9 +20,9 @@ from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.verify_job import main as verify
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.initial_partitions import InitialPartitions, Selection
-from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.status_table import StatusTable, read_status
+from mirror.spark.ledger.topic_obstacles import Obstacle, TargetTopics
 from mirror.telemetry.evidence import LastVerification
 from mirror.wire.api import Api
 from tests.fakes import errors

@@ -22,7 +22,7 @@ from mirror.spark.run_control import RunControlClient
 from mirror.spark.supervision import flow_control
 from mirror.spark.supervision.config_file import FlowSettings
 from mirror.spark.supervision.flow_control import FlowControl
-from mirror.spark.supervision.states import NEW, FlowState, Held, Resumed, TakenOver
+from mirror.spark.supervision.states import NEW, FlowState, Held, OtherRunClaimed, Resumed
 from tests.polling import eventually
 from tests.spark.driver.test_stream_site import PREPARING, RUNNING, Site
 from tests.spark.fakes import Cluster, SilentWriter
@@ -141,7 +141,7 @@ def test_a_held_flow_whose_target_is_edited_is_held_there(stream: Stream) -> Non
 def test_a_flow_that_was_taken_over_is_free_on_another_target(stream: Stream) -> None:
     stream.run()
     stream.client("b:1", "run-9").claim()
-    eventually(lambda: any(isinstance(event, TakenOver) for event in stream.posted), what="the other run")
+    eventually(lambda: any(isinstance(event, OtherRunClaimed) for event in stream.posted), what="the other run")
     stream.change(stream.old, RUNNING, TAKEN)
     stream.change(stream.new, TAKEN, TAKEN)
     assert stream.posted[-1] == Resumed()

@@ -19,8 +19,8 @@ from mirror.spark.driver.copy_jobs import BoundedJob
 from mirror.spark.driver.flow_preparation import FlowPreparation
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.console import Consoles
-from mirror.spark.ledger.obstacles import TargetTopics
 from mirror.spark.ledger.results import FlowReport
+from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.run_control import RunControlClient, new_run_id
 from mirror.spark.status.takeover_state import read_resumed

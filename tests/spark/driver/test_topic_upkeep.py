@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirror.client import TopicDescription
     from mirror.spark.driver.copy_jobs import FollowedJob
     from mirror.spark.driver.rounds.outages import Outages
-    from mirror.spark.ledger.obstacles import TargetTopics
+    from mirror.spark.ledger.topic_obstacles import TargetTopics
 
 
 class Site(FlowHarness):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mirror.client import TopicPartition
 from mirror.config.models import FlowConfig
 from mirror.spark.ledger.initial_partitions import InitialPartitions, Selection
-from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
+from mirror.spark.ledger.topic_obstacles import Obstacle, TargetTopics
 
 ORDERS = FlowConfig(name="f", source="a", target="b", topics=("orders.*",))
 BOTH = FlowConfig(name="f", source="a", target="b", topics=("orders.*", "payments"))

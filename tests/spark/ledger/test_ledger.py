@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from mirror.errors import FlowError
-from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
+from mirror.spark.ledger.ledger import MAX_PERIODS, Ledger
 from mirror.spark.ledger.plan import Plan
 from tests.other_user import OtherUser
 
 
 def test_the_ledger_keeps_only_the_last_epochs(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path, "f", "1")
-    assert (ledger.last_planned_epoch(), ledger.last_completed_epoch()) == (None, None)
-    for epoch in (1, 2, MAX_EPOCHS + 1):
-        plan = Plan(flow="f", tasks=[], results_without_task=[], epoch=epoch)
+    assert (ledger.last_planned_period(), ledger.last_completed_period()) == (None, None)
+    for period in (1, 2, MAX_PERIODS + 1):
+        plan = Plan(flow="f", tasks=[], results_without_task=[], period=period)
         ledger.write_plan(plan)
-        ledger.write_attempts([], epoch)
-    assert (ledger.last_planned_epoch(), ledger.last_completed_epoch()) == (MAX_EPOCHS + 1, MAX_EPOCHS + 1)
+        ledger.write_attempts([], period)
+    assert (ledger.last_planned_period(), ledger.last_completed_period()) == (MAX_PERIODS + 1, MAX_PERIODS + 1)
     assert ledger.plan(1) is None
     assert ledger.plan(2) is not None
 

@@ -1,4 +1,4 @@
-"""The health of partitions, from one epoch to the next."""
+"""The health of partitions, from one period to the next."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.telemetry.results import AT_MS, expired, result
 ONE = TopicPartition("orders", 1)
 
 
-def trace(epoch: int, attempt: int = 0) -> str:
-    return str(partition_id(period_id("f", "run", epoch), "orders", 1, attempt))
+def trace(period: int, attempt: int = 0) -> str:
+    return str(partition_id(period_id("f", "run", period), "orders", 1, attempt))
 
 
 def attempt(outcome: Outcome = Outcome.COMPLETE, number: int = 0, **more: Any) -> Attempt:

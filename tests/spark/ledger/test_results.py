@@ -25,9 +25,9 @@ from mirror.spark.ledger.results import (
     FlowReport,
     Summary,
     Totals,
-    epoch_json,
     exit_status,
     join_results,
+    period_json,
     summary_text,
 )
 from tests.spark.planning.test_packing import backlog
@@ -76,7 +76,7 @@ def test_every_partition_of_the_plan_has_a_result() -> None:
 def test_a_partition_that_was_added_to_the_epoch_has_its_tasks_result() -> None:
     """Its plan lacked it, or knew it as not prepared."""
     waiting = [result(1, Outcome.UNFINISHED, error="not prepared"), result(3, Outcome.FAILED, error="no leader")]
-    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=waiting, epoch=1)
+    plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=waiting, period=1)
     joined = join_results(plan, [Attempt(0, 0, result(number, records=7)) for number in range(3)])
     assert [(one.partition, one.outcome, one.records) for one in joined] == [
         (0, Outcome.COMPLETE, 7),
@@ -247,7 +247,7 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
 def test_an_epoch_as_json_has_sums_and_incomplete_partitions() -> None:
     one = result(0, records=5, batches=1, bytes=500, seconds=0.51234)
     two = result(1, Outcome.EXPIRED, records=3, batches=2, bytes=70, seconds=0.1, error="late")
-    assert epoch_json("f", 7, [one, two]) == {
+    assert period_json("f", 7, [one, two]) == {
         "flow": "f",
         "period": 7,
         "partitions": 2,
@@ -257,7 +257,7 @@ def test_an_epoch_as_json_has_sums_and_incomplete_partitions() -> None:
         "seconds": 0.512,
         "incomplete": [{"topic": "t", "partition": 1, "outcome": "expired", "error": "late"}],
     }
-    assert epoch_json("f", 8, [])["seconds"] == 0.0
+    assert period_json("f", 8, [])["seconds"] == 0.0
 
 
 def test_a_failed_write_leaves_only_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,20 +291,20 @@ def test_the_ledger_returns_what_was_recorded(tmp_path: Path) -> None:
 
 def test_totals_of_a_stream_have_the_losses_of_all_epochs() -> None:
     totals = Totals()
-    for epoch in (result(0, target_losses=[LOSS]), result(0), result(0, target_losses=[{**LOSS, "start": 50}])):
-        totals.add([epoch])
+    for period in (result(0, target_losses=[LOSS]), result(0), result(0, target_losses=[{**LOSS, "start": 50}])):
+        totals.add([period])
     (total,) = totals.results()
     assert [loss["start"] for loss in total.target_losses] == [30, 50]
 
 
 def test_totals_of_a_stream_have_the_last_known_way() -> None:
     totals = Totals()
-    for epoch in (
+    for period in (
         result(0, way="transactions", way_reason="old", records=1),
         result(0, way="sequences", way_reason="young", records=1),
         result(0, records=1),
     ):
-        totals.add([epoch])
+        totals.add([period])
     (total,) = totals.results()
     assert (total.way, total.way_reason, total.records) == ("sequences", "young", 3)
 

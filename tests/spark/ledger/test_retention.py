@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 NOW_S = int(time.time())
 
 
-def fill(report_dir: Path, flow: str, run: str, epochs: range, age_s: int) -> None:
+def fill(report_dir: Path, flow: str, run: str, periods: range, age_s: int) -> None:
     folder = report_dir / "ledger" / flow / run
     folder.mkdir(parents=True)
-    for epoch in epochs:
-        for name in (f"plan-{epoch:08}.json", f"results-{epoch:08}.jsonl.gz"):
+    for period in periods:
+        for name in (f"plan-{period:08}.json", f"results-{period:08}.jsonl.gz"):
             (folder / name).write_bytes(bytes(150))
-            os.utime(folder / name, (NOW_S - age_s + epoch,) * 2)
+            os.utime(folder / name, (NOW_S - age_s + period,) * 2)
 
 
 def epochs_of(report_dir: Path, flow: str, run: str) -> list[int]:

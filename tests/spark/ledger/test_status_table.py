@@ -20,7 +20,6 @@ from mirror.relay.progress.status_values import RunState, StatusKind
 from mirror.relay.progress.stored_record import plain, record_of
 from mirror.spark.ledger.attempts import Attempt
 from mirror.spark.ledger.copy_rate import CopyRate
-from mirror.spark.ledger.obstacles import Obstacle
 from mirror.spark.ledger.partition_health import PartitionHealth
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.status_table import (
@@ -39,6 +38,7 @@ from mirror.spark.ledger.status_table import (
     outdated_records,
     turn_records,
 )
+from mirror.spark.ledger.topic_obstacles import Obstacle
 from mirror.spark.planning.limits import Backlog, apply_limits
 from mirror.telemetry.evidence import (
     MAX_PARTITIONS,

@@ -1,4 +1,4 @@
-"""The totals over a stream's epochs."""
+"""The totals over a stream's periods."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.spark.ledger.results import MAX_EXPIRIES, Totals
 
 
-def result(epoch: int, **more: object) -> RangeResult:
-    values = {"flow": "f", "topic": "t", "target_topic": "a.t", "partition": 0, "start": epoch, "end": epoch + 1}
+def result(period: int, **more: object) -> RangeResult:
+    values = {"flow": "f", "topic": "t", "target_topic": "a.t", "partition": 0, "start": period, "end": period + 1}
     return RangeResult(**{**values, "records": 1, "bytes": 10, "outcome": Outcome.COMPLETE, **more})  # type: ignore[arg-type]
 
 
@@ -23,9 +23,9 @@ def test_totals_drop_a_removed_partition_that_was_never_copied() -> None:
 
 def test_totals_add_up_and_the_last_epoch_sets_the_outcome() -> None:
     totals = Totals()
-    for epoch in range(MAX_EXPIRIES + 2):
+    for period in range(MAX_EXPIRIES + 2):
         totals.add(
-            [result(epoch, skipped={"control": 1}, expiries=[{"at": epoch}], outcome=Outcome.EXPIRED, error="x")]
+            [result(period, skipped={"control": 1}, expiries=[{"at": period}], outcome=Outcome.EXPIRED, error="x")]
         )
     totals.add([result(99, skipped={"empty": 2})])
     (one,) = totals.results()

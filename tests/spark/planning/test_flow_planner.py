@@ -10,9 +10,9 @@ from mirror.relay.model.ranges import OPEN_END, Outcome
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.initial_partitions import InitialPartitions
 from mirror.spark.ledger.ledger import Ledger
-from mirror.spark.ledger.obstacles import Obstacle, TargetTopics
 from mirror.spark.ledger.partition_health import PartitionHealth
 from mirror.spark.ledger.status_table import StatusTable
+from mirror.spark.ledger.topic_obstacles import Obstacle, TargetTopics
 from mirror.spark.planning.flow_planner import FlowPlanner
 from mirror.spark.tasks.options import FlowOptions
 from tests.spark.fakes import Cluster

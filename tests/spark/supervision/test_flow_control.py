@@ -15,7 +15,7 @@ from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.progress.flow_topic import status_topic_of, topic_of
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.supervision.flow_control import FlowControl
-from mirror.spark.supervision.states import Held, Resumed, TakenOver
+from mirror.spark.supervision.states import Held, OtherRunClaimed, Resumed
 from tests.polling import eventually
 from tests.spark.fakes import Cluster
 from tests.spark.supervision.stand_in import CLUSTERS, flow
@@ -141,7 +141,7 @@ def test_a_flow_that_another_run_takes_over_is_free_once_that_run_has_ended_or_d
         site.control.claim(f"run1{number}")
         other = site.client(f"run2{number}")
         other.claim()
-        site.posts(TakenOver(f"run2{number}", other.wanted.host))
+        site.posts(OtherRunClaimed(f"run2{number}", other.wanted.host))
         if end == "ends":
             other.want(ended=True)
             other.sync()

@@ -27,11 +27,11 @@ from mirror.spark.supervision.states import (
     Held,
     JobEnded,
     Lost,
+    OtherRunClaimed,
     Refused,
     Resumed,
     StopAsked,
     Supervised,
-    TakenOver,
     WrongEdit,
     is_due,
     next_state,
@@ -42,7 +42,7 @@ WAITING: Final = (FlowState.BACKING_OFF, FlowState.REFUSED, FlowState.HELD)
 ACTIVE: Final = (FlowState.PREPARING, FlowState.RUNNING)
 
 AWAY: Final = Lost("cluster b does not answer", outage=True)
-OTHER: Final = TakenOver("run2", "host2")
+OTHER: Final = OtherRunClaimed("run2", "host2")
 
 events = st.one_of(
     st.builds(Due),
@@ -53,7 +53,7 @@ events = st.one_of(
     st.builds(Edited, st.booleans()),
     st.builds(WrongEdit, st.text(max_size=3)),
     st.builds(Held),
-    st.builds(TakenOver, st.text(max_size=3), st.text(max_size=3)),
+    st.builds(OtherRunClaimed, st.text(max_size=3), st.text(max_size=3)),
     st.builds(Resumed),
     st.builds(StopAsked, st.booleans()),
 )
@@ -207,7 +207,7 @@ def test_a_flow_is_held_until_it_is_resumed_also_if_it_is_edited(flow: Flow, eve
     flow.after(Edited(), JobEnded("in order"), Due(), AWAY, Refused("no topic", None))
     assert flow.state is FlowState.HELD
     assert not is_due(flow.now, flow.unix_ms + 10 * STABLE_MS)
-    assert flow.now.by_other_run == isinstance(event, TakenOver)
+    assert flow.now.by_other_run == isinstance(event, OtherRunClaimed)
     assert flow.after(Resumed()) == "run"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirror.spark.supervision import supervisor
-from mirror.spark.supervision.states import FlowState, Held, JobEnded, Lost, Resumed, TakenOver
+from mirror.spark.supervision.states import FlowState, Held, JobEnded, Lost, OtherRunClaimed, Resumed
 from tests.spark.supervision.stand_in import StandInSite, flow
 
 
@@ -255,7 +255,7 @@ def test_whatever_ends_the_supervisor_no_flow_goes_on(site: StandInSite) -> None
 
 def test_a_stream_whose_flows_are_all_held_or_have_ended_is_over(site: StandInSite) -> None:
     running(site, "f", "g")
-    site.flows["f"].post(TakenOver("run2", "host2"))
+    site.flows["f"].post(OtherRunClaimed("run2", "host2"))
     site.await_state("f", FlowState.HELD)
     site.flows["g"].post(Held())
     site.supervisor.run()

@@ -13,7 +13,7 @@ The child has a session of its own, so a terminal's Ctrl-C reaches only ``mirror
 signal to the whole process group, because ``spark-submit`` alone would stop the JVM and leave the script. The Python
 workers have a group of their own, and end when the JVM closes its end of their pipe.
 
-Of a stream only the script receives the signal, and it ends its epoch in order, for which it needs the JVM. Processes
+Of a stream only the script receives the signal, and it ends in order, for which it needs the JVM. Processes
 of the group that remain after its grace period are killed.
 """
 

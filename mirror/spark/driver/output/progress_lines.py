@@ -107,8 +107,8 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def epoch_line(results: Sequence[RangeResult]) -> str:
-    """Describe the results of an epoch in one line."""
+def period_line(results: Sequence[RangeResult]) -> str:
+    """Describe the results of a period in one line."""
     records, size = sum(result.records for result in results), sum(result.bytes for result in results)
     seconds = max((result.seconds for result in results), default=0.0)
     copied = f"{records:,} records, {decimal(size)} in {seconds:.1f} s"

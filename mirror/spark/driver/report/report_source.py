@@ -17,7 +17,7 @@ from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
 from mirror.relay.progress.stored_record import record_of
-from mirror.spark.ledger.ledger import MAX_EPOCHS, Ledger
+from mirror.spark.ledger.ledger import MAX_PERIODS, Ledger
 from mirror.spark.ledger.results import Totals, join_results
 from mirror.telemetry.evidence import Evidence
 from mirror.telemetry.report.history import EARLIER_ATTEMPT, PartitionHistory
@@ -54,10 +54,10 @@ class RunReader:
 
     def read_new_periods(self) -> None:
         """Read the periods that were completed since the last call. Raises OSError."""
-        last = self._ledger.last_completed_epoch()
+        last = self._ledger.last_completed_period()
         if last is None:
             return
-        first = max(0, last - MAX_EPOCHS) if self._last is None else self._last + 1
+        first = max(0, last - MAX_PERIODS) if self._last is None else self._last + 1
         for period in range(first, last + 1):
             try:
                 plan, attempts = self._ledger.plan(period), self._ledger.attempts(period)
@@ -95,21 +95,21 @@ class RunReader:
     @property
     def periods(self) -> int | None:
         """The number of periods that a stream has completed; None for a scheduled run."""
-        if (self._ledger.last_planned_epoch() or 0) == 0:
+        if (self._ledger.last_planned_period() or 0) == 0:
             return None
-        return self._ledger.last_completed_epoch() or 0
+        return self._ledger.last_completed_period() or 0
 
     @property
     def trace(self) -> str:
         """The trace id of the last completed period; "" before the first."""
-        last, path = self._ledger.last_completed_epoch(), self._ledger.path
+        last, path = self._ledger.last_completed_period(), self._ledger.path
         return "" if last is None else period_id(path.parent.name, path.name, last).trace_hex
 
     def results(self) -> list[RangeResult]:
         """Return the sums of the periods in the ledger; before the first result, the planned ranges as unfinished."""
         if totals := self._totals.results():
             return totals
-        plan = self._ledger.plan(self._ledger.last_planned_epoch() or 0)
+        plan = self._ledger.plan(self._ledger.last_planned_period() or 0)
         if plan is None:
             return []
         pending = [RangeResult.initial(range_, range_.start, Outcome.UNFINISHED, _NO_RESULT) for range_ in plan.ranges]

@@ -12,8 +12,8 @@ from mirror.client import Admin, NewTopic, Outcomes
 from mirror.errors import BrokerError
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.discovery.topic_watch import compare
-from mirror.spark.ledger.obstacles import NOT_PREPARED, Obstacle, TargetTopics, colliding, too_long
 from mirror.spark.ledger.plan import Plan
+from mirror.spark.ledger.topic_obstacles import NOT_PREPARED, Obstacle, TargetTopics, colliding, too_long
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import Prepared, prepare_new_topics, prepare_topics
 from mirror.wire.api import Api
