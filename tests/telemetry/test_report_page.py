@@ -101,6 +101,10 @@ def test_page_has_its_summary_without_scripts() -> None:
         ),
         (runs.view([runs.healthy()], periods=300, covered_periods=200), "stream, 300 periods"),
         (runs.view([runs.healthy()], periods=300, covered_periods=200), "times are those of the last 200 periods"),
+        (
+            runs.view([replace(runs.healthy(), timeline=None)], periods=2, covered_periods=2),
+            "A stream has no curves here: its lag over time is in its metrics.",
+        ),
         (runs.view([runs.healthy()], trace="4bf92f35"), "trace id 4bf92f35"),
         (runs.view([runs.healthy()], periods=1, covered_periods=1), "stream, 1 period 1 of 1"),
         (runs.view([runs.healthy()]), "No batch expired, and no record was lost or skipped."),

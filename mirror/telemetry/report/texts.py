@@ -188,6 +188,8 @@ def _phase(name: str, ms: int, total_ms: int) -> dict[str, str]:
 
 
 def _curves_from(flow: FlowReportData) -> str:
+    if flow.periods is not None and not any(one.timeline for one in flow.partitions):
+        return " A stream has no curves here: its lag over time is in its metrics."
     if flow.periods is None or flow.covered_periods is None or flow.covered_periods >= flow.periods:
         return ""
     return (
