@@ -32,7 +32,7 @@ from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.driver.report.report_file import render_report
 from mirror.spark.driver.report.report_source import ReportSource
-from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.attempt_results import AttemptResult
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, Summary, join_results
@@ -123,7 +123,7 @@ def measure(partitions: int, folder: Path, brokers: BrokerTime) -> dict[str, dic
     steps.run("write the plan", lambda: ledger.write_plan(plans[0]))
     steps.run(
         "write the results",
-        lambda: ledger.write_attempts(Attempt(0, 0, result_of(each)) for each in plans[0].ranges),
+        lambda: ledger.write_attempts(AttemptResult(0, 0, result_of(each)) for each in plans[0].ranges),
     )
     steps.run("join and summarize the results", summarize)
     steps.run("write the report", lambda: (folder / "report.html").write_bytes(render_report(ReportSource(folder))))

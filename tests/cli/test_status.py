@@ -27,7 +27,7 @@ from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.progress.status_values import StatusKind
 from mirror.spark import clusters
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
-from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.attempt_results import AttemptResult
 from mirror.spark.ledger.status_table import ERRORS_KEPT_MS, LastError
 from mirror.spark.status import status_reader
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
@@ -182,7 +182,7 @@ def test_one_reading_says_which_way_each_partition_goes_and_why(site: StatusHarn
     ):
         found = RangeResult(flow="f", topic="orders", target_topic="a.orders", partition=partition, start=0, end=10)
         found.way, found.way_reason = way, reason
-        attempts.append(Attempt(0, 0, found))
+        attempts.append(AttemptResult(0, 0, found))
     site.report_results(*attempts)
     shown = " ".join(site.status().stdout.split())
     assert "1 partition goes in transactions, because the source topic is compacted: orders-0" in shown
@@ -206,7 +206,7 @@ def test_one_reading_says_what_the_target_had_lost(site: StatusHarness) -> None:
     loss = {"kind": "truncated", "target_start": 50, "target_end": 60, "start": 3, "end": 10, "time": 7}
     found = RangeResult(flow="f", topic="orders", target_topic="a.orders", partition=0, start=3, end=10)
     found.target_losses = [loss]
-    site.report_results(Attempt(0, 0, found))
+    site.report_results(AttemptResult(0, 0, found))
     line = "orders-0: the target lost its offsets from 50 to 59: the source's offsets from 3 to 9 were copied again"
     assert line in " ".join(site.status().stdout.split())
 
@@ -426,7 +426,7 @@ def test_an_unhealthy_partitions_last_error_is_shown(site: StatusHarness) -> Non
         flow="f", topic="orders", target_topic="a.orders", partition=0, start=0, end=0, outcome=Outcome.FAILED
     )
     result.error = "its task says so"
-    site.report_results(Attempt(0, 0, result))
+    site.report_results(AttemptResult(0, 0, result))
     site.looks = 1
     shown = site.status("--watch").stdout
     assert "losing" in shown

@@ -122,8 +122,8 @@ def test_a_stream_outlives_an_executor_and_a_driver_and_gives_way_to_another(
     one.prepare(SHORT)
     with Feed(source, one.topic, one.partitions, 200) as feed:
         first = one.start("stream", "report", cores(2))
-        one.await_progress([100] * one.partitions, first, "the first epochs")
-        eventually(lambda: _in_mid_epoch(site.folder / "report"), within_s=WITHIN_S, what="an epoch")
+        one.await_progress([100] * one.partitions, first, "the first periods")
+        eventually(lambda: _in_mid_epoch(site.folder / "report"), within_s=WITHIN_S, what="a period")
         lost = executors.executors()
         assert len(lost) == 2
         lost[0].kill()
@@ -131,7 +131,7 @@ def test_a_stream_outlives_an_executor_and_a_driver_and_gives_way_to_another(
         one.agree(at_loss)
         assert lost[0].pid not in [each.pid for each in executors.executors()]
 
-        eventually(lambda: _in_mid_epoch(site.folder / "report"), within_s=WITHIN_S, what="another epoch")
+        eventually(lambda: _in_mid_epoch(site.folder / "report"), within_s=WITHIN_S, what="another period")
         site.kill()
         assert site.finish(first).status == -signal.SIGKILL
         again = one.start("stream", "report", cores(1))
@@ -155,7 +155,7 @@ def test_a_stream_outlives_an_executor_and_a_driver_and_gives_way_to_another(
 
 
 def _in_mid_epoch(report: Path) -> bool:
-    """Whether tasks copy an epoch whose results are not reported yet."""
+    """Whether tasks copy a period whose results are not reported yet."""
     ledger = Ledger.runs(report, "f")[0]
     return (ledger.last_planned_period() or 0) > (ledger.last_completed_period() or 0)
 

@@ -22,7 +22,7 @@ SEED = int(os.environ.get("MIRROR_E2E_SEED", "17"))
 TOPICS = 20
 RECORDS = 10
 APPEAR_WITHIN_S = 24.0
-"""In which all topics appear: one epoch and a half."""
+"""In which all topics appear: one period and a half."""
 COMPLETE_WITHIN_S = 60.0
 FLOW = """refresh-ms = 5000
 period-ms = 16000
@@ -138,7 +138,7 @@ def _id(side: Side, topic: str) -> str | None:
 def test_new_partitions_are_copied_in_the_epoch_that_runs(
     site: Site, source: Side, target: Side, unique: Callable[[str], str]
 ) -> None:
-    """An epoch lasts for three minutes; they are counted in its results, and the next run goes on with them."""
+    """A period lasts for three minutes; they are counted in its results, and the next run goes on with them."""
     topic = unique("soon")
     source.create(topic)
     source.fill(topic, numbered(0, RECORDS))
@@ -151,7 +151,7 @@ def test_new_partitions_are_copied_in_the_epoch_that_runs(
     source.fill(f"{topic}-2", numbered(200, RECORDS))
     stream.await_copy(target, f"a.{topic}", numbered(100, RECORDS), 1, within_s=COMPLETE_WITHIN_S)
     stream.await_copy(target, f"a.{topic}-2", numbered(200, RECORDS), within_s=COMPLETE_WITHIN_S)
-    assert [*site.report.glob("ledger/f/*/results-*")] == [], "the first epoch runs"
+    assert [*site.report.glob("ledger/f/*/results-*")] == [], "the first period runs"
     run = stream.end()
     assert (run.status, run.errors) == (0, [])
     assert f"new on the source, and copied from now on: {topic}" in run.err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from mirror.relay.progress.position import FoundPosition, PositionQuery, PositionSearch, SearchRun
+from mirror.relay.progress.position import FoundPosition, OpenSearch, PositionQuery, PositionSearch
 
 
 def find(search: PositionSearch, query: PositionQuery, timeout_ms: int = 20_000) -> FoundPosition:
@@ -12,7 +12,7 @@ def find(search: PositionSearch, query: PositionQuery, timeout_ms: int = 20_000)
     return find_on(search.begin(query), timeout_ms)
 
 
-def find_on(run: SearchRun, timeout_ms: int = 20_000) -> FoundPosition:
+def find_on(run: OpenSearch, timeout_ms: int = 20_000) -> FoundPosition:
     """Continue a search."""
     until = time.monotonic() + timeout_ms / 1_000
     while (found := run.advance()) is None:

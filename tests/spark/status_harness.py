@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from mirror.client import OffsetResult, Outcomes
     from mirror.relay.progress.status_values import StatusKey
-    from mirror.spark.ledger.attempts import Attempt
+    from mirror.spark.ledger.attempt_results import AttemptResult
 
 T0 = 1_800_000_000_000
 
@@ -40,7 +40,7 @@ class ReportedFlow(FlowHarness):
         super().__init__(folder)
         self.records: dict[StatusKey, StatusRecord] = {}
 
-    def report_results(self, *attempts: Attempt, time_ms: int = T0, run: str = REPORT.run) -> None:
+    def report_results(self, *attempts: AttemptResult, time_ms: int = T0, run: str = REPORT.run) -> None:
         """Have the topic get the last results of partitions."""
         for result in (attempt.result for attempt in attempts):
             target = TopicPartition(f"a.{result.topic}", result.partition)

@@ -11,7 +11,7 @@ import pytest
 
 from mirror.relay.model.ranges import RangeResult
 from mirror.spark.discovery.topic_watch import compare
-from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.attempt_results import AttemptResult
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import join_results
@@ -90,7 +90,7 @@ def times(watch: Stopwatch, partitions: int, folder: Path) -> Times:
 
     def through_the_ledger() -> None:
         ledger.write_plan(plan)
-        ledger.write_attempts(Attempt(0, 0, RangeResult.initial(each, each.start)) for each in plan.ranges)
+        ledger.write_attempts(AttemptResult(0, 0, RangeResult.initial(each, each.start)) for each in plan.ranges)
         known = ledger.plan()
         assert known == plan
         assert len(join_results(known, ledger.attempts())) == partitions

@@ -25,7 +25,7 @@ from mirror.relay.progress.gaps import Gap, GapKind, other_source_text
 from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.spark.ledger import results, topic_obstacles
-from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.attempt_results import AttemptResult
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.planning import limits
 from mirror.spark.planning.range_planner import NO_LEADER_TEXT
@@ -125,7 +125,7 @@ def lost_task() -> RangeResult:
 def cut_by_the_limit() -> RangeResult:
     plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[], truncated_at={"t-0": 100})
     done = replace(runs.idle(), topic="t", end=15)
-    (one,) = results.join_results(plan, [Attempt(0, 0, done)])
+    (one,) = results.join_results(plan, [AttemptResult(0, 0, done)])
     return one
 
 

@@ -134,7 +134,7 @@ class StopReason(enum.StrEnum):
 
     ASKED = "the run was asked to stop"
     JOB_ENDED = "its job was asked to end"
-    TAKEN_OVER = "another run of this flow took over"
+    OTHER_RUN = "another run of this flow took over"
     REPLACED = "a later attempt of this task has begun"
     DRIVER_LOST = f"its driver has not renewed the control record for {DEAD_AFTER_MS // 1000} s"
 
@@ -223,7 +223,7 @@ class ControlWatch:
         if record is None or (not own and record.precedence < self._precedence):
             return None  # an earlier run, which does not know yet that it was replaced, may have overwritten the record
         if not own:
-            return Command(StopReason.TAKEN_OVER, other=f"{record.run}, on {record.host}")
+            return Command(StopReason.OTHER_RUN, other=f"{record.run}, on {record.host}")
         if record.stop:
             return Command(StopReason.ASKED)
         if self._job < record.job:

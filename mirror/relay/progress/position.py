@@ -52,7 +52,7 @@ class TargetLogCut(StartChanged):
     """The target's log lost a part that was to be searched, or was searched already: it has to be resolved again."""
 
 
-class SearchRun(Protocol):
+class OpenSearch(Protocol):
     """One search, which advances in slices: only one thread at a time advances it."""
 
     advanced_ms: int
@@ -83,6 +83,6 @@ class SearchRun(Protocol):
 class PositionSearch(Protocol):
     """Finds exact positions in the logs of both clusters; may be called by several threads."""
 
-    def begin(self, query: PositionQuery) -> SearchRun:
+    def begin(self, query: PositionQuery) -> OpenSearch:
         """Return a search that has read nothing yet. It waits until the fence's marker is replicated."""
         ...

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mirror.spark.driver.output.flow_lines import FlowLines
     from mirror.spark.driver.output.stream_progress import StreamProgress
     from mirror.spark.driver.run_status import RunStatus
-    from mirror.spark.ledger.attempts import Attempt, CopiedTask
+    from mirror.spark.ledger.attempt_results import AttemptResult, CopiedTask
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.planning.flow_planner import FlowPlanner
@@ -321,7 +321,7 @@ class BoundedJob:
         run = Period(plan=plan, attempts=attempts, reports=reports, began_ms=self._began_ms, ended_ms=ended_ms)
         parts.results.end_run(run, join_results(plan, attempts, reached, cut_short=cut_short))
 
-    def _attempts(self) -> list[Attempt]:
+    def _attempts(self) -> list[AttemptResult]:
         return [] if self._job is None else [one for task in self._job.results for one in task.attempts]
 
     def _still_open(self, withheld: OpenTransactions) -> dict[TopicPartition, OpenTransaction]:

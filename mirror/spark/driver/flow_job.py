@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark import Accumulator, SparkContext
 
-    from mirror.spark.ledger.attempts import CopiedTask
+    from mirror.spark.ledger.attempt_results import CopiedTask
     from mirror.spark.tasks.options import FlowOptions
     from mirror.spark.tasks.task_spec import CopyTask
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.relay.model.ranges import RangeResult
     from mirror.spark.driver.output.console import Consoles
-    from mirror.spark.ledger.attempts import Attempt
+    from mirror.spark.ledger.attempt_results import AttemptResult
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.results import FlowReport
     from mirror.telemetry.run_telemetry import RunTelemetry
@@ -31,7 +31,7 @@ class Period:
     """A period of a stream, or a whole scheduled run, that has ended. Times are ms since 1970."""
 
     plan: Plan
-    attempts: list[Attempt]
+    attempts: list[AttemptResult]
     """What was copied in it."""
     reports: list[TaskReport]
     """What its tasks have measured, with the times of their spans."""

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from mirror.observation import Sides
     from mirror.spark.driver.flow_job import FlowJob
     from mirror.spark.driver.output.console import Consoles
-    from mirror.spark.ledger.attempts import CopiedTask
+    from mirror.spark.ledger.attempt_results import CopiedTask
     from mirror.spark.ledger.results import FlowReport
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.spark.supervision.flow_control import ClaimedRun, FlowControl

@@ -22,7 +22,7 @@ from mirror.relay.model.assignments import target_of
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.reports import ReportedCounts, difference
 from mirror.spark.driver.flow_results import Period
-from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.attempt_results import AttemptResult
 from mirror.spark.ledger.results import Totals
 from mirror.telemetry.task_report import MeasuredTasks
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mirror.relay.model.reports import PartitionReport
     from mirror.relay.progress.open_transactions import OpenTransactions
     from mirror.spark.driver.flow_results import FlowResults
-    from mirror.spark.ledger.attempts import CopiedTask
+    from mirror.spark.ledger.attempt_results import CopiedTask
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.ledger.plan import Plan
     from mirror.telemetry.task_report import TaskReport
@@ -54,7 +54,7 @@ class JobResults:
         *,
         period_ms: int,
         unix_ms: int,
-        on_period: Callable[[Plan, list[Attempt]], object],
+        on_period: Callable[[Plan, list[AttemptResult]], object],
     ) -> None:
         """``plan`` is that of the job; it is written as that of the first period.
 
@@ -170,14 +170,14 @@ class JobResults:
         if number is not None:
             self._write_plan(self._plan)
 
-    def _attempts(self, ranges: Iterable[Range]) -> list[Attempt]:
+    def _attempts(self, ranges: Iterable[Range]) -> list[AttemptResult]:
         """Return the results of this period by partition, of those that have had a task."""
-        now, found = self._totals.by_partition(), dict[tuple[str, int], Attempt]()
+        now, found = self._totals.by_partition(), dict[tuple[str, int], AttemptResult]()
         for range_ in ranges:
             key, last = (range_.topic, range_.partition), self._counts.latest(target_of(range_))
             result, before = now.get(key) or _nothing_of(range_), self._before.get(key)
             task, attempt = (0, 0) if last is None else (last.task, last.attempt)
-            found[key] = Attempt(task, attempt, result if before is None else difference(before, result))
+            found[key] = AttemptResult(task, attempt, result if before is None else difference(before, result))
         return [*found.values()]
 
     def _write_plan(self, plan: Plan) -> None:

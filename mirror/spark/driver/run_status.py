@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from mirror.relay.model.ranges import RangeResult
     from mirror.relay.progress.status_topic import StatusNews
     from mirror.spark.driver.rounds.outages import Outages
-    from mirror.spark.ledger.attempts import Attempt
+    from mirror.spark.ledger.attempt_results import AttemptResult
     from mirror.spark.ledger.initial_partitions import InitialPartitions
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.status_table import Records
@@ -230,7 +230,7 @@ class RunStatus:
                     (key.tp, self._known.turns[key.tp]) for key, turn in found.items() if turn is not None
                 )
 
-    def returned(self, plan: Plan, attempts: Sequence[Attempt]) -> None:
+    def returned(self, plan: Plan, attempts: Sequence[AttemptResult]) -> None:
         """Report what the tasks of a job have returned, as :meth:`copied`, and the error of each that has one.
 
         A task whose reports were lost, or that could not begin, has reported nothing.
@@ -239,7 +239,7 @@ class RunStatus:
         with self._lock:
             self._report([attempt.result for attempt in attempts], plan.period)
 
-    def copied(self, plan: Plan, attempts: Sequence[Attempt]) -> None:
+    def copied(self, plan: Plan, attempts: Sequence[AttemptResult]) -> None:
         """Report which partitions have failed, which have recovered, and how fast they were copied."""
         with self._lock:
             unhealthy = unhealthy_after(attempts, self._run, plan.period)

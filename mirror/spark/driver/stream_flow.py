@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from mirror.spark.driver.rounds.outages import ClusterOutages
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.preflight.flow_checks import Findings
-    from mirror.spark.supervision.config_file import FlowSettings
-    from mirror.spark.supervision.start import Stream
+    from mirror.spark.supervision.config_file import LoadedFlow
+    from mirror.spark.supervision.start import SupervisedStream
     from mirror.spark.supervision.states import Event, Supervised
     from mirror.telemetry.run_telemetry import RunTelemetry
 
@@ -65,7 +65,7 @@ class StreamParts:
     outages: ClusterOutages
     give_up_s: float
     """Until when a flow that has never run waits for its clusters, in monotonic seconds."""
-    check: Callable[[FlowSettings], Findings]
+    check: Callable[[LoadedFlow], Findings]
     """Returns the findings about a flow that may run. Raises MirrorError for another one."""
     take_slots: Callable[[StreamFlow], int]
     """Returns how many tasks a flow may have. Raises NoFreeSlot."""
@@ -102,7 +102,7 @@ class StreamFlow:
 
     # --- in the thread of a start
 
-    def open(self, settings: FlowSettings) -> FlowRun:
+    def open(self, settings: LoadedFlow) -> FlowRun:
         """Check the flow, and return a run of it. Raises MirrorError."""
         control, parts, options = self._control, self._parts, self._parts.options
         assert control is not None  # noqa: S101 - on_change has opened it
@@ -132,7 +132,7 @@ class StreamFlow:
         """Whether its report counts: not that of a flow that was removed before it could run."""
         return self._has_begun or not self._is_removed
 
-    def use(self, stream: Stream) -> None:
+    def use(self, stream: SupervisedStream) -> None:
         """Show this run."""
         run = cast("FlowRun", stream)
         self.report, self.ledger = run.report, run.ledger
@@ -158,7 +158,7 @@ class StreamFlow:
         is_waiting = now.state is FlowState.BACKING_OFF and not self._has_begun
         return is_waiting and time.monotonic() >= self._parts.give_up_s
 
-    def on_change(self, settings: FlowSettings | None, before: Supervised, now: Supervised) -> None:
+    def on_change(self, settings: LoadedFlow | None, before: Supervised, now: Supervised) -> None:
         """Print the change, and write it for other hosts, the metrics and the summary."""
         self.state = now.state
         self._has_begun = self._has_begun or now.state is FlowState.RUNNING
@@ -179,7 +179,7 @@ class StreamFlow:
                 self._write_state(control, now)
         self._parts.summarize()
 
-    def _follow(self, settings: FlowSettings, now: Supervised) -> FlowControl:
+    def _follow(self, settings: LoadedFlow, now: Supervised) -> FlowControl:
         """Have the control record say what follows from the state."""
         control, options = self._control, settings.config.clusters[settings.flow.target].client_options()
         is_ending = now.state in _ACTIVE and now.then is not None  # as it was configured before

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mirror.spark.driver.report.report_file import ReportFile
     from mirror.spark.ledger.results import Summary
     from mirror.spark.preflight.flow_checks import Findings
-    from mirror.spark.supervision.config_file import FlowSettings
+    from mirror.spark.supervision.config_file import LoadedFlow
     from mirror.spark.supervision.states import Event
     from mirror.telemetry.run_telemetry import RunTelemetry
 
@@ -114,7 +114,7 @@ class StreamSite:
 
     # --- for flows
 
-    def _check(self, settings: FlowSettings) -> Findings:
+    def _check(self, settings: LoadedFlow) -> Findings:
         """Return the findings about a flow that may run. Raises MirrorError for another one."""
         first = self._checks.pop(settings.flow.name, None)
         return check_flow(settings.config, settings.flow, self._consoles) if first is None else first.result()

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.errors import FlowError
 from mirror.local_users import REPORT_READERS, own_folder, readers_of
 from mirror.spark.ledger.atomic_write import write_atomically
-from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.attempt_results import AttemptResult
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.result_files import read_results, results_file, write_results
 from mirror.spark.ledger.retention import bound_folder
@@ -120,11 +120,11 @@ class Ledger:
         """Return the last period that has results; None before the first."""
         return _last(self.path.glob("results-*.jsonl.gz"))
 
-    def write_attempts(self, attempts: Iterable[Attempt], period: int = 0) -> None:
+    def write_attempts(self, attempts: Iterable[AttemptResult], period: int = 0) -> None:
         """Record the results of a period's tasks, one row per range and attempt."""
         write_results(self.path, attempts, period)
 
-    def attempts(self, period: int = 0) -> list[Attempt]:
+    def attempts(self, period: int = 0) -> list[AttemptResult]:
         """Return all recorded attempts; none before they are recorded."""
         return read_results(self._results(period))
 

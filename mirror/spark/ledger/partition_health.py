@@ -14,7 +14,7 @@ from mirror.relay.model.ranges import Outcome, Range
 from mirror.telemetry.traces.ids import partition_id, period_id
 
 if TYPE_CHECKING:
-    from mirror.spark.ledger.attempts import Attempt
+    from mirror.spark.ledger.attempt_results import AttemptResult
 
 _UNHEALTHY_OUTCOMES: Final = frozenset({Outcome.EXPIRED, Outcome.FAILED})
 
@@ -47,7 +47,7 @@ UnhealthyPartitions = Mapping[TopicPartition, PartitionHealth]
 HEALTHY: Final = PartitionHealth()
 
 
-def unhealthy_after(attempts: Iterable[Attempt], run: str, period: int) -> dict[TopicPartition, PartitionHealth]:
+def unhealthy_after(attempts: Iterable[AttemptResult], run: str, period: int) -> dict[TopicPartition, PartitionHealth]:
     """Return the unhealthy source partitions after ``period`` of ``run`` (the name of its folder in the ledger)."""
     found: dict[TopicPartition, PartitionHealth] = {}
     for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):
@@ -60,7 +60,7 @@ def unhealthy_after(attempts: Iterable[Attempt], run: str, period: int) -> dict[
     return found
 
 
-def _health_after(attempt: Attempt, run: str, period: int) -> PartitionHealth:
+def _health_after(attempt: AttemptResult, run: str, period: int) -> PartitionHealth:
     result, timeline = attempt.result, attempt.result.timeline
     own_id = partition_id(period_id(result.flow, run, period), result.topic, result.partition, attempt.attempt)
     since_ms = first_trace = None

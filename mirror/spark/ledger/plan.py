@@ -9,7 +9,7 @@ from typing import Any
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.progress.open_transactions import OpenTransaction
-from mirror.spark.ledger.attempts import field_values, result_from_json
+from mirror.spark.ledger.attempt_results import field_values, result_from_json
 from mirror.spark.ledger.partition_health import UnhealthyPartitions, with_health
 
 

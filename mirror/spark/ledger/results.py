@@ -17,7 +17,7 @@ from mirror.relay.batches.reencode_decision import SkipReason
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.progress.stored_record import plain
 from mirror.spark.ledger.atomic_write import describe_file_error, write_atomically
-from mirror.spark.ledger.attempts import field_values
+from mirror.spark.ledger.attempt_results import field_values
 from mirror.spark.ledger.unanswered import TargetProgress, result_without_answer
 from mirror.telemetry.evidence import Evidence
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirror.alignment.differences import KindReport
     from mirror.groups.summary import GroupsSummary
     from mirror.relay.progress.open_transactions import OpenTransactions
-    from mirror.spark.ledger.attempts import Attempt
+    from mirror.spark.ledger.attempt_results import AttemptResult
     from mirror.spark.ledger.plan import Plan
 
 STANDS_STILL_MS: Final = 30_000
@@ -139,7 +139,7 @@ _UNKNOWN_FIGURES: Final[dict[CountBasis, tuple[str, ...]]] = {
 
 
 def join_results(
-    plan: Plan, attempts: Iterable[Attempt], target: TargetProgress | None = None, *, cut_short: bool = False
+    plan: Plan, attempts: Iterable[AttemptResult], target: TargetProgress | None = None, *, cut_short: bool = False
 ) -> list[RangeResult]:
     """Return the result of every partition of the plan, by topic and partition.
 

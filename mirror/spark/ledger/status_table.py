@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from mirror.relay.model.ranges import RangeResult
     from mirror.relay.progress.status_topic import StatusNews, StatusRecord
-    from mirror.spark.ledger.attempts import Attempt
+    from mirror.spark.ledger.attempt_results import AttemptResult
     from mirror.spark.ledger.plan import Plan
 
 K = TypeVar("K")
@@ -290,7 +290,7 @@ def error_records(before: Mapping[TopicPartition, LastError], reported: Iterable
 
 
 def health_records(
-    before: UnhealthyPartitions, after: UnhealthyPartitions, plan: Plan, attempts: Iterable[Attempt], time_ms: int
+    before: UnhealthyPartitions, after: UnhealthyPartitions, plan: Plan, attempts: Iterable[AttemptResult], time_ms: int
 ) -> Records:
     """Return what has changed of the partitions that fail: those ``after`` the ``attempts`` at ``plan``.
 

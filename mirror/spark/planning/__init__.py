@@ -1,1 +1,1 @@
-"""Which ranges an epoch copies: source offsets, progress, limits, packing into tasks."""
+"""Which ranges a period copies: source offsets, progress, limits, packing into tasks."""

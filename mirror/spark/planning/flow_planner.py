@@ -61,7 +61,7 @@ class FlowPlanner:
             flow=self._flow,
             now_ms=self._clock.unix_ms(),
             parallelism=self._parallelism,
-            epoch=number,
+            period=number,
             turns=self._status.turns,
             unhealthy=self._status.health,
             follow=self._follows,

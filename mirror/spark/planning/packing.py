@@ -24,8 +24,8 @@ def records_of(range_: Range) -> int:
 def steady_size(size_of: Callable[[Range], int]) -> Callable[[Range], int]:
     """Return ``size_of`` for ranges that are followed, in which lightly loaded partitions count as nothing.
 
-    Whether one has a record more or less when an epoch is planned says nothing about its load, and would send it to
-    another task, and so to another process, in each epoch.
+    Whether one has a record more or less when a period is planned says nothing about its load, and would send it to
+    another task, and so to another process, in each period.
     """
 
     def size(range_: Range) -> int:

@@ -1,4 +1,4 @@
-"""The snapshot of both clusters, and the plan that follows from it: the ranges of one epoch, packed into tasks.
+"""The snapshot of both clusters, and the plan that follows from it: the ranges of one period, packed into tasks.
 
 ::
 
@@ -49,7 +49,7 @@ class PlanRequest:
     """The time by which the age of progress is measured, in ms since 1970."""
     parallelism: int = 1
     """The largest number of tasks."""
-    epoch: int = 0
+    period: int = 0
     turns: Mapping[TopicPartition, int] = field(default_factory=dict)
     """When source partitions were given to a task the last time, in ms since 1970."""
     unhealthy: UnhealthyPartitions = field(default_factory=dict)
@@ -115,7 +115,7 @@ class ClusterSnapshot:
 
 
 def make_plan(request: PlanRequest, sides: Sides) -> Plan:
-    """Read the state of both clusters and plan an epoch. Changes nothing on either.
+    """Read the state of both clusters and plan a period. Changes nothing on either.
 
     Raises FlowError if no topic matches, KafkaError if a cluster does not answer.
     """
@@ -180,7 +180,7 @@ def plan_from_snapshot(request: PlanRequest, snapshot: ClusterSnapshot) -> Plan:
             *limit.waiting,
         ],
         truncated_at={str(TopicPartition(range_.topic, range_.partition)): end for range_, end in limit.truncated},
-        period=request.epoch,
+        period=request.period,
         ends=dict(ends),
         lags=dict(lags),
         withheld=snapshot.withheld,

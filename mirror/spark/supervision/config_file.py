@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
 
 
-class FlowSettings(NamedTuple):
+class LoadedFlow(NamedTuple):
     """A flow with the configuration that it is of."""
 
     config: MirrorConfig
     flow: FlowConfig
 
-    def changed_keys(self, other: FlowSettings) -> list[str]:
+    def changed_keys(self, other: LoadedFlow) -> list[str]:
         """Return the keys that differ, of the flow and of its clusters; none if both flows are the same."""
         fields = type(self.flow).model_fields.items()
         before, after = (one.flow.model_dump() for one in (self, other))
@@ -39,7 +39,7 @@ def _options(config: MirrorConfig, cluster: str) -> Mapping[str, object]:
     return config.clusters[cluster].options if cluster in config.clusters else {}
 
 
-def merged(config: MirrorConfig, others: Iterable[FlowSettings]) -> MirrorConfig:
+def merged(config: MirrorConfig, others: Iterable[LoadedFlow]) -> MirrorConfig:
     """Return ``config`` with the flows of ``others`` whose clusters it has: flows are checked with one another."""
     flows = {one.flow.name: one.flow for one in others if {one.flow.source, one.flow.target} <= config.clusters.keys()}
     return MirrorConfig(clusters=config.clusters, flows={**flows, **config.flows}, secret_files=config.secret_files)

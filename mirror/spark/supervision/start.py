@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mirror.spark.supervision.states import Event
 
 
-class Stream(Protocol):
+class SupervisedStream(Protocol):
     """What copies a flow, once."""
 
     def run(self, announce: Callable[[Event], None]) -> Event:
@@ -32,8 +32,8 @@ class Start:
     def __init__(
         self,
         flow: str,
-        open_stream: Callable[[], Stream],
-        use: Callable[[Stream], None],
+        open_stream: Callable[[], SupervisedStream],
+        use: Callable[[SupervisedStream], None],
         event_of: Callable[[BaseException], Event],
         post: Callable[[Start, Event], None],
     ) -> None:
@@ -46,7 +46,7 @@ class Start:
         self._event_of: Final = event_of
         self._post: Final = post
         self._lock: Final = threading.Lock()
-        self._stream: Stream | None = None
+        self._stream: SupervisedStream | None = None
         self._is_abandoned = False
         # A daemon: the end of the process must not wait for a cluster.
         self.thread: Final = threading.Thread(target=self._run, name=f"mirror-flow-{flow}", daemon=True)

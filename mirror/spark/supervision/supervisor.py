@@ -4,7 +4,7 @@
 
     configuration file ──ConfigFile──► Edited, StopAsked ┐
     signals ───────────────────────────► StopAsked ──────┤
-    clock ─────────────────────────────► Due ────────────┼──► next_state ──► Start (a thread for each) ──► Stream
+    clock ─────────────────────────────► Due ────────────┼──► next_state ──► Start (a thread for each) ──► a stream
     starts, and control of flows ──────► Lost, Held ... ─┘         └──► on_change: log, status, metrics
 """
 
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from mirror.backoff import Backoff
 from mirror.runtime.clock import SystemClock, process_rng
-from mirror.spark.supervision.config_file import FlowSettings, merged
+from mirror.spark.supervision.config_file import LoadedFlow, merged
 from mirror.spark.supervision.start import Start
 from mirror.spark.supervision.states import (
     MAX_BACKOFF_MS,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from mirror.config.models import MirrorConfig
     from mirror.spark.supervision.config_file import ConfigFile, Edit
-    from mirror.spark.supervision.start import Stream
+    from mirror.spark.supervision.start import SupervisedStream
 
 STEP_S: Final = 0.2
 """How soon the clock is noticed while a flow is not running. Events of flows, and signals, are noticed at once."""
@@ -67,10 +67,10 @@ class FlowSite(Protocol):
 
     # In the thread of a start:
 
-    def open(self, settings: FlowSettings) -> Stream:
+    def open(self, settings: LoadedFlow) -> SupervisedStream:
         """Check the flow, and return a new stream of it. An exception is an event: see :meth:`event_of`."""
 
-    def use(self, stream: Stream) -> None:
+    def use(self, stream: SupervisedStream) -> None:
         """Take what :meth:`open` has returned for the flow's stream: it runs next."""
 
     def event_of(self, error: BaseException) -> Event:
@@ -81,7 +81,7 @@ class FlowSite(Protocol):
     def gives_up(self, now: Supervised) -> bool:
         """Whether the flow, which has failed or was refused, is not to be started again."""
 
-    def on_change(self, settings: FlowSettings | None, before: Supervised, now: Supervised) -> None:
+    def on_change(self, settings: LoadedFlow | None, before: Supervised, now: Supervised) -> None:
         """Report a change of the state or the settings, which are None for a flow that was always wrong."""
 
     def on_edit(self, keys: list[str]) -> None:
@@ -113,7 +113,7 @@ class Site(Protocol):
 class _Flow:
     name: str
     site: FlowSite
-    settings: FlowSettings | None = None
+    settings: LoadedFlow | None = None
     """None: it has been wrong since it was added to the file."""
     now: Supervised = NEW
     start: Start | None = None
@@ -268,7 +268,7 @@ class Supervisor:
             flow.site.on_change(None, NEW, flow.now)
         else:
             flow.now = replace(flow.now, since_ms=self._unix_ms())
-            flow.settings = FlowSettings(self._config, self._config.flows[name])
+            flow.settings = LoadedFlow(self._config, self._config.flows[name])
 
     def _edit(self, edit: Edit) -> None:
         """Apply what the file says now. A flow whose own edit is wrong goes on with its last valid configuration."""
@@ -292,7 +292,7 @@ class Supervisor:
                 self._add(name, edit.wrong.get(name, ""))
 
     def _apply_edit(self, flow: _Flow) -> None:
-        before, flow.settings = flow.settings, FlowSettings(self._config, self._config.flows[flow.name])
+        before, flow.settings = flow.settings, LoadedFlow(self._config, self._config.flows[flow.name])
         keys = [] if before is None else before.changed_keys(flow.settings)
         if changed := bool(keys) or before is None:
             flow.site.on_edit(keys)

@@ -20,7 +20,7 @@ from mirror.errors import ConfigError, MirrorError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.reports import LastReports, PartitionReport
 from mirror.runtime.clock import SystemClock
-from mirror.spark.ledger.attempts import Attempt, CopiedTask
+from mirror.spark.ledger.attempt_results import AttemptResult, CopiedTask
 
 if TYPE_CHECKING:
     from mirror.relay.model.reports import TaskState
@@ -59,9 +59,9 @@ def copy_task(options: FlowOptions, task: CopyTask) -> CopiedTask:
         line = str(error) if expected else f"{type(error).__name__}: {error}"
         invalid = f"task {spec.task} on host {socket.gethostname()}: {line}" if isinstance(error, ConfigError) else ""
         trace = None if expected else traceback.format_exc()
-        attempts = [Attempt(spec.task, attempt, failed(range_, line), trace) for range_ in ranges]
+        attempts = [AttemptResult(spec.task, attempt, failed(range_, line), trace) for range_ in ranges]
     else:
-        attempts = [Attempt(spec.task, attempt, result) for result in results]
+        attempts = [AttemptResult(spec.task, attempt, result) for result in results]
     reports = [] if spec.first_period is None else last_reports.all()
     return CopiedTask(attempts, spec.job, telemetry.finish() if telemetry else None, reports, invalid)
 

@@ -134,9 +134,9 @@ def test_watch_returns_the_version_and_when_it_was_asked_for() -> None:
         (OWN.stopped(), StopReason.ASKED),
         (OWN.stopped(ended=True), StopReason.ASKED),
         (replace(OWN, job=4), StopReason.JOB_ENDED),
-        (replace(OWN, run="run-0", generation=5), StopReason.TAKEN_OVER),
-        (replace(OWN, run="run-0", generation=5).stopped(ended=True), StopReason.TAKEN_OVER),
-        (replace(OWN, run="run-2"), StopReason.TAKEN_OVER),
+        (replace(OWN, run="run-0", generation=5), StopReason.OTHER_RUN),
+        (replace(OWN, run="run-0", generation=5).stopped(ended=True), StopReason.OTHER_RUN),
+        (replace(OWN, run="run-2"), StopReason.OTHER_RUN),
     ],
 )
 def test_watch_stops_the_task(record: RunControl, reason: StopReason) -> None:
@@ -145,7 +145,7 @@ def test_watch_stops_the_task(record: RunControl, reason: StopReason) -> None:
     assert command is not None
     assert command.stop == reason
     assert watched.watch.confirmed_ms == 0
-    assert (command.reason() == f"{reason}: {record.run}, on h") == (reason is StopReason.TAKEN_OVER)
+    assert (command.reason() == f"{reason}: {record.run}, on h") == (reason is StopReason.OTHER_RUN)
 
 
 @pytest.mark.parametrize("record", [None, replace(OWN, run="run-9", generation=3), replace(OWN, run="run-0")])

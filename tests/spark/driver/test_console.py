@@ -30,7 +30,7 @@ print("a library")
 warnings.warn("a warning")
 consoles.print_table("a table")
 consoles.error("an error")
-consoles.write_json({"epoch": 1})
+consoles.write_json({"period": 1})
 consoles.write_json({"flows": []}, indent=1)
 consoles.write_json("{}" + chr(10))
 """
@@ -48,7 +48,7 @@ def _script(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_with_json_stdout_has_only_json() -> None:
     done = _script("--json")
-    assert done.stdout == '{"epoch": 1}\n{\n "flows": []\n}\n{}\n'
+    assert done.stdout == '{"period": 1}\n{\n "flows": []\n}\n{}\n'
     for text in ("a process\n", "a library\n", "UserWarning: a warning\n", "mirror: an error\n"):
         assert text in done.stderr
     assert "a table" not in done.stderr

@@ -30,7 +30,7 @@ from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.job_results import JobResults
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.run_status import RunStatus
-from mirror.spark.ledger.attempts import Attempt, CopiedTask
+from mirror.spark.ledger.attempt_results import AttemptResult, CopiedTask
 from mirror.spark.ledger.initial_partitions import InitialPartitions
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
@@ -84,7 +84,9 @@ class Job:
     def answer(self, task: CopyTask, outcome: Outcome, error: str | None = None) -> None:
         results = [RangeResult.initial(one, one.start, outcome, error) for one in task.ranges]
         report = a_task(task.spec.task, run=task.spec.run)
-        self.results.append(CopiedTask([Attempt(task.spec.task, 0, one) for one in results], task.spec.job, report))
+        self.results.append(
+            CopiedTask([AttemptResult(task.spec.task, 0, one) for one in results], task.spec.job, report)
+        )
 
 
 class Run(FlowHarness):

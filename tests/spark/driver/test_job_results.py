@@ -17,7 +17,7 @@ from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport
 from mirror.spark.driver.flow_results import FlowResults
 from mirror.spark.driver.job_results import JobResults
-from mirror.spark.ledger.attempts import Attempt, CopiedTask
+from mirror.spark.ledger.attempt_results import AttemptResult, CopiedTask
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, exit_status
@@ -187,8 +187,8 @@ def test_what_the_tasks_return_is_counted_behind_their_reports(job: Job) -> None
     x, y = job.ranges
     job.send(x, 4, taken=3)
     job.finish(
-        CopiedTask([Attempt(0, 0, result_of(x, 9))], 1, None, [job.report_of(x, 9, taken=3)]),
-        CopiedTask([Attempt(1, 2, result_of(y, 6))], 1, None, [job.report_of(y, 6, attempt=2)]),
+        CopiedTask([AttemptResult(0, 0, result_of(x, 9))], 1, None, [job.report_of(x, 9, taken=3)]),
+        CopiedTask([AttemptResult(1, 2, result_of(y, 6))], 1, None, [job.report_of(y, 6, attempt=2)]),
     )
     assert job.period(1) == {"x": 9, "y": 6}
     assert {topic: records for topic, (records, _) in job.totals().items()} == {"x": 9, "y": 6, "bad": 0}
@@ -198,7 +198,7 @@ def test_a_lost_task_is_counted_beside_the_attempt_that_follows_it(job: Job) -> 
     x, _ = job.ranges
     job.send(x, 4)
     job.send(x, 3, attempt=1)
-    job.finish(CopiedTask([Attempt(0, 1, result_of(x, 5))], 1, None, [job.report_of(x, 5, attempt=1)]))
+    job.finish(CopiedTask([AttemptResult(0, 1, result_of(x, 5))], 1, None, [job.report_of(x, 5, attempt=1)]))
     assert job.totals()["x"] == (9, Outcome.COMPLETE)
 
 
@@ -206,7 +206,7 @@ def test_a_copy_whose_first_reports_were_lost_is_counted_once(job: Job) -> None:
     """The task has taken the partition again: what it has reported is of its earlier copy."""
     x, _ = job.ranges
     job.send(x, 4, taken=3)
-    job.finish(CopiedTask([Attempt(0, 0, result_of(x, 7))], 1, None, [job.report_of(x, 7, taken=9)]))
+    job.finish(CopiedTask([AttemptResult(0, 0, result_of(x, 7))], 1, None, [job.report_of(x, 7, taken=9)]))
     assert job.totals()["x"] == (11, Outcome.COMPLETE)
 
 
@@ -249,7 +249,7 @@ def test_a_task_that_has_not_begun_says_why(job: Job) -> None:
     x, y = job.ranges
     job.send(y, 3)
     failed = [result_of(one, 0, Outcome.UNFINISHED) for one in (x, y)]
-    job.finish(CopiedTask([Attempt(0, 0, one) for one in failed], 1, None))
+    job.finish(CopiedTask([AttemptResult(0, 0, one) for one in failed], 1, None))
     assert job.totals()["x"] == (0, Outcome.UNFINISHED)
     assert job.totals()["y"] == (3, Outcome.COMPLETE), "another task has it"
 
@@ -270,7 +270,7 @@ def test_a_partition_that_its_task_has_not_begun_counts_although_the_task_has_re
     x, y = job.ranges
     report = job.send(x, 10)
     unbegun = RangeResult.initial(y, y.start, Outcome.UNFINISHED, "the run was asked to stop")
-    job.finish(CopiedTask([Attempt(0, 0, report.result), Attempt(0, 0, unbegun)], 1, None, [report]))
+    job.finish(CopiedTask([AttemptResult(0, 0, report.result), AttemptResult(0, 0, unbegun)], 1, None, [report]))
     assert job.totals()["y"] == (0, Outcome.UNFINISHED)
     assert exit_status([job.report]) == 3
 

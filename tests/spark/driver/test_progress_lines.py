@@ -114,15 +114,15 @@ def test_the_live_line_stays_below_other_output(
     one.set_live_text("f", "5 behind")
     one.warning("a warning")
     one.set_live_text("f", "4 behind \x1b[2J")
-    one.print_table("epoch 1")
-    assert screen(on(tmp_path, STDERR_PIPE)) == "mirror: warning: a warning\nepoch 1\nf: 4 behind \\x1b[2J"
+    one.print_table("period 1")
+    assert screen(on(tmp_path, STDERR_PIPE)) == "mirror: warning: a warning\nperiod 1\nf: 4 behind \\x1b[2J"
     assert on(tmp_path, STDOUT_PIPE) == "", "the order of two pipes is unknown"
     one.set_live_text("g", "x" * 100)
     assert len(screen(on(tmp_path, STDERR_PIPE)).splitlines()[-1]) == 59
     for flow in "fg":
         one.set_live_text(flow, "")
     one.print_table("a table")
-    assert screen(on(tmp_path, STDERR_PIPE)) == "mirror: warning: a warning\nepoch 1\n"
+    assert screen(on(tmp_path, STDERR_PIPE)) == "mirror: warning: a warning\nperiod 1\n"
     assert on(tmp_path, STDOUT_PIPE) == "a table\n"
 
 

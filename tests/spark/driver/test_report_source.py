@@ -18,7 +18,7 @@ from mirror.relay.progress.stored_record import plain
 from mirror.spark.driver.report import report_file
 from mirror.spark.driver.report.report_file import ReportFile
 from mirror.spark.driver.report.report_source import ReportSource
-from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.attempt_results import AttemptResult
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import FlowReport, Summary, Totals
@@ -45,13 +45,13 @@ def planned(one: RangeResult) -> Range:
     )
 
 
-def write(folder: Path, run: str, results: list[RangeResult], period: int = 0, *more: Attempt) -> Ledger:
+def write(folder: Path, run: str, results: list[RangeResult], period: int = 0, *more: AttemptResult) -> Ledger:
     """One period of a run, as the planner and the sink leave it."""
     ledger = Ledger.open(folder, FLOW, run)
     ledger.write_plan(
         Plan(flow=FLOW, tasks=[[planned(one) for one in results]], results_without_task=[], period=period)
     )
-    ledger.write_attempts([*more, *(Attempt(0, 1, one) for one in results)], period)
+    ledger.write_attempts([*more, *(AttemptResult(0, 1, one) for one in results)], period)
     return ledger
 
 
@@ -107,7 +107,7 @@ def test_each_epoch_of_a_stream_is_read_once(tmp_path: Path, monkeypatch: pytest
     read: list[int] = []
     attempts = Ledger.attempts
 
-    def counted(ledger: Ledger, period: int = 0) -> list[Attempt]:
+    def counted(ledger: Ledger, period: int = 0) -> list[AttemptResult]:
         read.append(period)
         return attempts(ledger, period)
 
@@ -124,7 +124,7 @@ def test_each_epoch_of_a_stream_is_read_once(tmp_path: Path, monkeypatch: pytest
 def test_an_earlier_attempt_is_an_event(tmp_path: Path) -> None:
     whole = runs.healthy()
     lost = replace(whole, outcome=Outcome.FAILED, error="the executor went away", timeline=None)
-    write(tmp_path, "r1", [whole], 0, Attempt(0, 0, lost))
+    write(tmp_path, "r1", [whole], 0, AttemptResult(0, 0, lost))
     summary(tmp_path, [whole])
     (event,) = runs.timeline_of(only(tmp_path).partitions[0]).events
     assert event["time_ms"] > 0

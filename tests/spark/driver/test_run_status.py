@@ -18,7 +18,7 @@ from mirror.relay.progress.status_topic import StatusNews, StatusWriter, write_s
 from mirror.relay.progress.status_values import RunState
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.verify_job import main as verify
-from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.attempt_results import AttemptResult
 from mirror.spark.ledger.initial_partitions import InitialPartitions, Selection
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.status_table import StatusTable, read_status
@@ -64,7 +64,7 @@ class Run:
     def table(self) -> StatusTable:
         return self.status.table
 
-    def end(self, plan: Plan, *attempts: Attempt) -> None:
+    def end(self, plan: Plan, *attempts: AttemptResult) -> None:
         self.status.copied(plan, attempts)
         self.status.report_state("ended", "why")
         self.status.close()
@@ -78,7 +78,7 @@ def test_a_run_with_another_report_folder_knows_turns_failures_and_obstacles(pai
     first, tp = Run(pair, "run-1"), TopicPartition("t", 0)
     first.status.prepared(TargetTopics(obstacles={"u": Obstacle("refused")}))
     first.status.planned(PLAN)
-    first.end(PLAN, Attempt(0, 0, result(0, Outcome.EXPIRED, stuck_since_ms=1_700_000_000_000)))
+    first.end(PLAN, AttemptResult(0, 0, result(0, Outcome.EXPIRED, stuck_since_ms=1_700_000_000_000)))
     assert first.said == []
     second = Run(pair, "run-2")
     assert second.table.turns.keys() == {tp}
@@ -87,7 +87,7 @@ def test_a_run_with_another_report_folder_knows_turns_failures_and_obstacles(pai
     assert second.table.run is not None
     assert (second.table.run.run, second.table.run.state, second.table.run.reason) == ("run-1", "ended", "why")
     second.status.prepared(TargetTopics())
-    second.end(PLAN, Attempt(0, 0, result(0)))
+    second.end(PLAN, AttemptResult(0, 0, result(0)))
     after = read_status(second.options, FLOW, 5_000)
     assert (after.health, after.obstacles, list(after.turns)) == ({}, {}, [tp])
 
@@ -130,7 +130,7 @@ def refuse(pair: FakePair, api: Api, times: int | None) -> None:
 def test_a_run_that_could_not_read_at_first_deletes_what_is_over(pair: FakePair) -> None:
     first = Run(pair, "run-1")
     first.status.prepared(TargetTopics(obstacles={"u": Obstacle("refused")}))
-    first.end(PLAN, Attempt(0, 0, result(0, Outcome.FAILED)))
+    first.end(PLAN, AttemptResult(0, 0, result(0, Outcome.FAILED)))
     refuse(pair, Api.FETCH, None)
     second = Run(pair, "run-2")
     assert len(second.said) == 1
@@ -142,7 +142,7 @@ def test_a_run_that_could_not_read_at_first_deletes_what_is_over(pair: FakePair)
     pair.target.control.clear()
     eventually(lambda: second.table.health)
     assert second.table.turns == turns, "they need not be written yet"
-    second.end(PLAN, Attempt(0, 0, result(0)))
+    second.end(PLAN, AttemptResult(0, 0, result(0)))
     after = read_status(second.options, FLOW, 5_000)
     assert (after.health, after.obstacles, after.turns) == ({}, {}, turns)
     assert len(second.said) == 1, "it is said once"
@@ -215,7 +215,7 @@ def test_errors_that_no_task_has_reported_are_reported_and_taken_back(pair: Fake
     failed = result(1, Outcome.FAILED, error="no leader")
     plan = Plan(flow=FLOW, tasks=[[backlog(0, 5)]], results_without_task=[failed])
     run.status.planned(plan)
-    run.status.returned(plan, [Attempt(0, 0, result(0, Outcome.FAILED, error="no permission"))])
+    run.status.returned(plan, [AttemptResult(0, 0, result(0, Outcome.FAILED, error="no permission"))])
     run.status.close()
     found = read_status(run.options, FLOW, 5_000).partitions.values()
     assert {(one.report.result.partition, one.report.result.error) for one in found} == {

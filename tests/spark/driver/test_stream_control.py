@@ -20,7 +20,7 @@ from mirror.spark.driver import stream_flow
 from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.supervision import flow_control
-from mirror.spark.supervision.config_file import FlowSettings
+from mirror.spark.supervision.config_file import LoadedFlow
 from mirror.spark.supervision.flow_control import FlowControl
 from mirror.spark.supervision.states import NEW, FlowState, Held, OtherRunClaimed, Resumed
 from tests.polling import eventually
@@ -48,12 +48,12 @@ class Stream:
         self.posted: list[Event] = []
         self.flow: StreamFlow = Site(folder).add("f", self.posted.append)
 
-    def _settings(self, clusters: str) -> FlowSettings:
+    def _settings(self, clusters: str) -> LoadedFlow:
         self._path.write_text(clusters + flow("f"))
         config = load(self._path)
-        return FlowSettings(config, config.flows["f"])
+        return LoadedFlow(config, config.flows["f"])
 
-    def change(self, settings: FlowSettings, *states: Supervised) -> None:
+    def change(self, settings: LoadedFlow, *states: Supervised) -> None:
         for before, now in pairwise(states):
             self.flow.on_change(settings, before, now)
 

@@ -27,7 +27,7 @@ from mirror.spark.driver.stream_site import Signals, StreamSite
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import FlowReport
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused
-from mirror.spark.supervision.config_file import FlowSettings
+from mirror.spark.supervision.config_file import LoadedFlow
 from mirror.spark.supervision.states import NEW, FlowState, Lost, Refused, Supervised
 from mirror.telemetry.metrics.metric_store import MetricStore
 from tests.spark.fakes import SilentWriter
@@ -252,8 +252,8 @@ class Settings:
         path.write_text(CLUSTERS + flow("f") + flow("g"))
         self.config = load(path)
 
-    def of(self, name: str) -> FlowSettings:
-        return FlowSettings(self.config, self.config.flows[name])
+    def of(self, name: str) -> LoadedFlow:
+        return LoadedFlow(self.config, self.config.flows[name])
 
 
 def test_a_cluster_that_is_away_delays_no_flow_of_others_and_all_refused_are_named(

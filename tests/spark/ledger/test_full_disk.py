@@ -17,7 +17,7 @@ from mirror.spark.driver.job_options import JobOptions
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.ledger.atomic_write import write_atomically
-from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.attempt_results import AttemptResult
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.result_files import write_results
 from mirror.spark.ledger.results import FlowReport, Summary
@@ -94,4 +94,4 @@ def test_checking_a_writable_ledger_leaves_no_file(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("full")
 def test_results_that_cannot_be_written_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=FULL):
-        write_results(tmp_path, [Attempt(0, 0, result(0))], 0)
+        write_results(tmp_path, [AttemptResult(0, 0, result(0))], 0)

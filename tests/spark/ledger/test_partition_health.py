@@ -8,7 +8,7 @@ from typing import Any
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.timeline import CopyTimeline
-from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.attempt_results import AttemptResult
 from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.partition_health import PartitionHealth, unhealthy_after, with_health
 from mirror.telemetry.traces.ids import partition_id, period_id
@@ -22,8 +22,8 @@ def trace(period: int, attempt: int = 0) -> str:
     return str(partition_id(period_id("f", "run", period), "orders", 1, attempt))
 
 
-def attempt(outcome: Outcome = Outcome.COMPLETE, number: int = 0, **more: Any) -> Attempt:
-    return Attempt(0, number, result(1, outcome, **more))
+def attempt(outcome: Outcome = Outcome.COMPLETE, number: int = 0, **more: Any) -> AttemptResult:
+    return AttemptResult(0, number, result(1, outcome, **more))
 
 
 def test_a_complete_partition_is_healthy() -> None:
@@ -31,10 +31,10 @@ def test_a_complete_partition_is_healthy() -> None:
 
 
 def test_health_keeps_the_first_incomplete_epoch() -> None:
-    first = unhealthy_after([Attempt(0, 0, expired(1))], "run", 3)
+    first = unhealthy_after([AttemptResult(0, 0, expired(1))], "run", 3)
     assert first == {ONE: PartitionHealth(None, AT_MS + 100, trace(3), trace(3))}
     again = expired(1, sick_since_ms=AT_MS + 100, sick_trace=trace(3), last_trace=trace(3))
-    second = unhealthy_after([Attempt(0, 0, again)], "run", 4)
+    second = unhealthy_after([AttemptResult(0, 0, again)], "run", 4)
     assert second == {ONE: PartitionHealth(None, AT_MS + 100, trace(3), trace(4))}
 
 

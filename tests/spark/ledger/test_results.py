@@ -17,7 +17,7 @@ from mirror.relay.model.timeline import CopyTimeline
 from mirror.spark.driver.output.tables import flow_table, remarks
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.ledger.atomic_write import write_atomically
-from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.attempt_results import AttemptResult
 from mirror.spark.ledger.ledger import MAX_RUNS, Ledger
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.results import (
@@ -62,7 +62,7 @@ def report(
 
 def test_every_partition_of_the_plan_has_a_result() -> None:
     plan = Plan(flow="f", tasks=[[backlog(2, 5)], [backlog(0, 5)]], results_without_task=[result(1)])
-    attempts = [Attempt(0, 1, result(2)), Attempt(0, 0, result(2, Outcome.FAILED))]
+    attempts = [AttemptResult(0, 1, result(2)), AttemptResult(0, 0, result(2, Outcome.FAILED))]
     joined = join_results(plan, attempts)
     assert [(each.partition, each.outcome) for each in joined] == [
         (0, Outcome.UNFINISHED),
@@ -77,7 +77,7 @@ def test_a_partition_that_was_added_to_the_epoch_has_its_tasks_result() -> None:
     """Its plan lacked it, or knew it as not prepared."""
     waiting = [result(1, Outcome.UNFINISHED, error="not prepared"), result(3, Outcome.FAILED, error="no leader")]
     plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=waiting, period=1)
-    joined = join_results(plan, [Attempt(0, 0, result(number, records=7)) for number in range(3)])
+    joined = join_results(plan, [AttemptResult(0, 0, result(number, records=7)) for number in range(3)])
     assert [(one.partition, one.outcome, one.records) for one in joined] == [
         (0, Outcome.COMPLETE, 7),
         (1, Outcome.COMPLETE, 7),
@@ -100,7 +100,7 @@ def test_a_truncated_range_is_unfinished_if_records_are_left(
     one: RangeResult, outcome: Outcome, words: str | None
 ) -> None:
     plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[], truncated_at={"t-0": 100})
-    (joined,) = join_results(plan, [Attempt(0, 0, one)])
+    (joined,) = join_results(plan, [AttemptResult(0, 0, one)])
     assert (joined.outcome, joined.error) == (outcome, words)
 
 
@@ -278,10 +278,10 @@ def test_the_ledger_returns_what_was_recorded(tmp_path: Path) -> None:
     assert (ledger.plan(), ledger.attempts()) == (None, [])
     plan = Plan(flow="f", tasks=[[backlog(0, 5)]], results_without_task=[result(1)])
     attempts = [
-        Attempt(0, 1, result(0, skipped={"control": 2}, expiries=[EXPIRY], stuck_since_ms=77)),
-        Attempt(0, 1, result(2, way="transactions", way_reason="the source topic is compacted")),
-        Attempt(0, 1, result(3, target_losses=[LOSS])),
-        Attempt(0, 0, result(0, Outcome.FAILED), "Trace\nback"),
+        AttemptResult(0, 1, result(0, skipped={"control": 2}, expiries=[EXPIRY], stuck_since_ms=77)),
+        AttemptResult(0, 1, result(2, way="transactions", way_reason="the source topic is compacted")),
+        AttemptResult(0, 1, result(3, target_losses=[LOSS])),
+        AttemptResult(0, 0, result(0, Outcome.FAILED), "Trace\nback"),
     ]
     ledger.write_plan(plan)
     ledger.write_attempts(attempts)

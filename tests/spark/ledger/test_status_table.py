@@ -18,7 +18,7 @@ from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.relay.progress.status_values import RunState, StatusKind
 from mirror.relay.progress.stored_record import plain, record_of
-from mirror.spark.ledger.attempts import Attempt
+from mirror.spark.ledger.attempt_results import AttemptResult
 from mirror.spark.ledger.copy_rate import CopyRate
 from mirror.spark.ledger.partition_health import PartitionHealth
 from mirror.spark.ledger.plan import Plan
@@ -139,7 +139,7 @@ def test_a_partition_fails_until_its_copy_is_complete_or_it_has_gone() -> None:
     plan = plan_of(0, 2, a=result(1, Outcome.UNFINISHED))
     later = str(period_id("f", "run", 2))
     worse = PartitionHealth(1_700_000_000_001, 1_700_000_000_002, later, later)
-    table.apply(news(health_records(table.health, {TPS[2]: worse}, plan, [Attempt(0, 0, result(0))], 7)))
+    table.apply(news(health_records(table.health, {TPS[2]: worse}, plan, [AttemptResult(0, 0, result(0))], 7)))
     kept = replace(worse, since_ms=FAILING.since_ms, trace=TRACE)
     assert table.health == {TPS[1]: FAILING, TPS[2]: kept}, "0 recovered, 1 waits for its turn, 3 has gone"
     assert health_records(table.health, {TPS[2]: worse}, plan, [], 7) == {}, "nothing has changed"

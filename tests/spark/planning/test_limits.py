@@ -55,13 +55,13 @@ def test_a_waiting_partition_names_its_limit() -> None:
 def test_no_partition_starves(records: list[int], most: int, sick: set[int]) -> None:
     """Sick ones never get on, and still take no more than their turns."""
     last: dict[int, int] = {}
-    epochs = ceil(len(records) / ceil(most / 2))
-    for epoch in range(1, epochs + 1):
+    periods = ceil(len(records) / ceil(most / 2))
+    for period in range(1, periods + 1):
         backlogs = waiting(*records, last=last)
         found = apply_limits(flow(max_partitions_in_parallel=most), backlogs)
         assert len(found.ranges) == min(most, len(records))
-        last |= dict.fromkeys((each.partition for each in found.ranges), epoch)
-        # The healthy ones have as much again by the next epoch.
+        last |= dict.fromkeys((each.partition for each in found.ranges), period)
+        # The healthy ones have as much again by the next period.
         records = [count if number in sick else count + 1 for number, count in enumerate(records)]
     assert last.keys() == set(range(len(records)))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import cast
 
 from mirror.config.load import load
-from mirror.spark.supervision.config_file import ConfigFile, FlowSettings
-from mirror.spark.supervision.start import Stream
+from mirror.spark.supervision.config_file import ConfigFile, LoadedFlow
+from mirror.spark.supervision.start import SupervisedStream
 from mirror.spark.supervision.states import Began, Event, FlowState, JobEnded, Lost, Refused, Supervised
 from mirror.spark.supervision.supervisor import Supervisor
 from tests.polling import eventually
@@ -32,7 +32,7 @@ def flow(name: str, *lines: str) -> str:
 class StandInStream:
     """Runs until the test ends it, or it is asked to end."""
 
-    def __init__(self, settings: FlowSettings, *, obeys: bool = True) -> None:
+    def __init__(self, settings: LoadedFlow, *, obeys: bool = True) -> None:
         self.settings = settings
         self.asked: list[str] = []
         self.has_begun = False
@@ -69,11 +69,11 @@ class StandInFlow:
         self.post = post
         """Posts what the flow's control finds."""
         self.used: list[StandInStream] = []
-        self.settings: FlowSettings | None = None
+        self.settings: LoadedFlow | None = None
         """Those of the last change."""
         self._site = site
 
-    def open(self, settings: FlowSettings) -> StandInStream:
+    def open(self, settings: LoadedFlow) -> StandInStream:
         site = self._site
         site.begun_openings.put(self.name)
         assert site.opening.wait(30)
@@ -82,7 +82,7 @@ class StandInFlow:
         site.streams[self.name].append(StandInStream(settings, obeys=site.obeys))
         return site.streams[self.name][-1]
 
-    def use(self, stream: Stream) -> None:
+    def use(self, stream: SupervisedStream) -> None:
         self.used.append(cast("StandInStream", stream))
 
     def event_of(self, error: BaseException) -> Event:
@@ -96,7 +96,7 @@ class StandInFlow:
         del now
         return self._site.gives_up_all
 
-    def on_change(self, settings: FlowSettings | None, before: Supervised, now: Supervised) -> None:
+    def on_change(self, settings: LoadedFlow | None, before: Supervised, now: Supervised) -> None:
         self.settings = settings
         if before.state is not now.state:
             self._site.changes.append((self.name, now.state))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mirror.config.load import load
-from mirror.spark.supervision.config_file import ConfigFile, Edit, FlowSettings, merged
+from mirror.spark.supervision.config_file import ConfigFile, Edit, LoadedFlow, merged
 from tests.spark.supervision.stand_in import CLUSTERS, flow
 
 
@@ -61,7 +61,7 @@ def test_a_secret_that_is_replaced_is_an_edit(path: Path, tmp_path: Path) -> Non
     edit = polled(file)
     assert edit is not None
     assert edit.config is not None
-    settings = [FlowSettings(config, config.flows["f"]) for config in (before, edit.config)]
+    settings = [LoadedFlow(config, config.flows["f"]) for config in (before, edit.config)]
     assert settings[0].changed_keys(settings[1]) == ['clusters.a."sasl.password"']
 
 
@@ -70,12 +70,12 @@ def test_a_flow_is_the_same_although_another_one_now_leads_back_to_its_source(pa
     path.write_text(path.read_text() + flow("g").replace('source = "a"\ntarget = "b"', 'source = "b"\ntarget = "a"'))
     after = load(path)
     assert after.flows["f"].may_wait_for_topics
-    assert FlowSettings(before, before.flows["f"]).changed_keys(FlowSettings(after, after.flows["f"])) == []
+    assert LoadedFlow(before, before.flows["f"]).changed_keys(LoadedFlow(after, after.flows["f"])) == []
 
 
 def test_a_flow_whose_clusters_are_gone_is_not_merged(path: Path) -> None:
     before = load(path)
     path.write_text((CLUSTERS + flow("g")).replace("clusters.b", "clusters.c").replace('target = "b"', 'target = "c"'))
     after = load(path)
-    assert set(merged(after, [FlowSettings(before, before.flows["f"])]).flows) == {"g"}
-    assert set(merged(before, [FlowSettings(before, before.flows["f"])]).flows) == {"f"}
+    assert set(merged(after, [LoadedFlow(before, before.flows["f"])]).flows) == {"g"}
+    assert set(merged(before, [LoadedFlow(before, before.flows["f"])]).flows) == {"f"}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from mirror.spark.ledger.attempts import Attempt
+    from mirror.spark.ledger.attempt_results import AttemptResult
 
 _MAX_POINTS_PER_RUN: Final = 120_000
 """Points of a run's curves that are held while they are joined: 8 MB at most."""
@@ -67,11 +67,11 @@ class RunReader:
                 self._add(join_results(plan, attempts), attempts, period)
         self._last = last
 
-    def _add(self, results: list[RangeResult], attempts: Iterable[Attempt], period: int) -> None:
+    def _add(self, results: list[RangeResult], attempts: Iterable[AttemptResult], period: int) -> None:
         self.covered_periods += 1
         self._points = self._points or max(_MIN_POINTS, min(_MAX_POINTS, _MAX_POINTS_PER_RUN // max(1, len(results))))
         self._totals.add(results)
-        by_partition: dict[Key, list[Attempt]] = {}
+        by_partition: dict[Key, list[AttemptResult]] = {}
         for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):
             by_partition.setdefault((attempt.result.topic, attempt.result.partition), []).append(attempt)
         for key, in_order in by_partition.items():
@@ -80,7 +80,7 @@ class RunReader:
                 history.add(attempt.result, [self._superseded(attempt, period)])
             history.add(in_order[-1].result)
 
-    def _superseded(self, attempt: Attempt, period: int) -> dict[str, Any]:
+    def _superseded(self, attempt: AttemptResult, period: int) -> dict[str, Any]:
         """Return the event for an attempt with a later one: its executor was lost, or it was slower than the other."""
         timeline, result = attempt.result.timeline, attempt.result
         attributes = {

@@ -19,7 +19,7 @@ _FIELDS: Final[Mapping[type, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptResult:
     """One attempt of a Spark task at one range."""
 
     task: int
@@ -33,7 +33,7 @@ class Attempt:
 class CopiedTask:
     """What one task has copied in its period."""
 
-    attempts: list[Attempt]
+    attempts: list[AttemptResult]
     """The results, by range."""
     period: int
     report: TaskReport | None
