@@ -33,6 +33,7 @@ from mirror.relay.progress.lookup.lookup_results import LogBounds, TargetTopics
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.task.assignment_reading import LoadEntries
 from mirror.relay.task.reporting import SendReport
+from mirror.relay.task.taking import LoadTaken
 from mirror.relay.task.task import Task
 from mirror.relay.task.topic_rules import TopicRules
 from mirror.relay.task.writers import Clients
@@ -282,6 +283,7 @@ class TaskHarness:
         self.origin: Any = None
         self.max_partition_bytes = 1_000
         self.load_entries: LoadEntries | None = None
+        self.load_taken: LoadTaken | None = None
         self.send_report: SendReport = lambda _: None
         self.timeouts = TIMES
         self.end = 2
@@ -334,6 +336,7 @@ class TaskHarness:
             positions=None,
             origin=self.origin,
             load_entries=self.load_entries,
+            load_taken=self.load_taken,
             send_report=self.send_report,
         )
         task = Task(

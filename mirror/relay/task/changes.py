@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -83,7 +83,7 @@ class AssignmentChanges:
         self._reader: Final = reader
         self._load: Final = load
         self._wind_up_ms: Final = wind_up_ms
-        self._known: Final = {(row.topic, row.target_topic) for row in rows}
+        self._known = {(row.topic, row.target_topic) for row in rows}
         """The pairs of topics that the configuration selects, and whose rules are known.
 
         A known target topic does not suffice: an entry may name another source topic for it.
@@ -211,6 +211,17 @@ class AssignmentChanges:
                 if target in loaded:
                     self._to_begin[target] = loaded[target]
         return taken
+
+    def forget_topics(self, targets: Collection[str]) -> set[str]:
+        """Nothing of these target topics is copied any more; return those of which nothing waits to begin, either.
+
+        Their rules are to be read again before another partition of them begins.
+        """
+        if self._load is None:
+            return set()
+        gone = set(targets) - {one.target_topic for one in self.waiting}
+        self._known = {pair for pair in self._known if pair[1] not in gone}
+        return gone
 
     def due_ms(self) -> int:
         """Return when the task has to call again if nothing wakes it before."""

@@ -228,6 +228,10 @@ class Task:
             self._on_done(copy)
             del self._by_target[copy.target]
             copy.release()
+        gone_topics = {copy.range.target_topic for copy in gone} - {copy.range.target_topic for copy in self._copies}
+        for topic in self._changes.forget_topics(gone_topics):
+            self._context.limits.pop(topic, None)
+            self._context.ways.pop(topic, None)
         self._size_fetches()
 
     def _on_done(self, copy: PartitionCopy) -> None:

@@ -44,7 +44,8 @@ class LazyWriting(Generic[K, V]):
         self._submit: Final = submit
         self._most_pending: Final = most_pending
         self._pending: dict[K, V] = {}
-        self._sources: Final[dict[TopicPartition, TopicPartition]] = {}
+        self._sources: dict[TopicPartition, TopicPartition] = {}
+        """Of what is pending, by target partition."""
         self._in_flight: dict[K, V] = {}
         self._writing: Future[Any] | None = None
         self._next_ms = 0
@@ -63,8 +64,9 @@ class LazyWriting(Generic[K, V]):
         failed = self._writing is not None and not self._writing.result()
         self._next_ms = now + (_AFTER_FAILURE_MS if failed else _INTERVAL_MS)
         records, self._pending = self._pending, {}
+        sources, self._sources = self._sources, {}
         self._in_flight = records
-        self._writing = self._submit(self._write, records, dict(self._sources))
+        self._writing = self._submit(self._write, records, sources)
 
     def take_rest(self) -> dict[K, V]:
         """Return what may not be written yet, for the caller to write it; called when the task has ended."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mirror.client import Admin, BufferMemory, Consumer, Producer, TopicPartition
+from mirror.client import Admin, BufferMemory, Consumer, Producer
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
@@ -69,7 +70,7 @@ class TaskWriters:
         self._clients: Final = clients
         self._policy: Final = policy
         self._searches: Final = searches
-        self._attempts: Final[dict[TopicPartition, int]] = {}
+        self._chains: Final = itertools.count(1)
         self._committer: ProgressCommitter | None = None
 
     def new_writer(self, copy: CopyHandle, way: Way | None) -> TargetWriter:
@@ -81,13 +82,13 @@ class TaskWriters:
             search = self._search_of(copy)
             return ExactlyOnceWriter(flow, copy.target, settings, admin, memory, search, on_producer_id)
         assert clients.producer is not None  # noqa: S101 - only copies in transactions need none
-        attempt = self._attempts[copy.target] = self._attempts.get(copy.target, 0) + 1
+        chain = next(self._chains)
         committer = self._committer = self._committer or ProgressCommitter(admin, flow, lazy=way is Way.SEQUENCES)
         if way is Way.SEQUENCES:
             valid_ms = renewal_ms(copy.target, fence_valid_ms(self._policy.renew_ms))
             shared = SharedClients(clients.producer, committer, admin, memory, valid_ms)
-            return SequenceWriter(flow, copy.target, settings, shared, attempt, self._search_of(copy))
-        return AtLeastOnceWriter(flow, copy.target, admin, clients.producer, committer, attempt)
+            return SequenceWriter(flow, copy.target, settings, shared, chain, self._search_of(copy))
+        return AtLeastOnceWriter(flow, copy.target, admin, clients.producer, committer, chain)
 
     def _search_of(self, copy: CopyHandle) -> AttemptSearch:
         assert self._searches is not None  # noqa: S101 - there are some if the copy is exactly once

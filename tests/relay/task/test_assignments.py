@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 
 from mirror.client import TopicPartition
 from mirror.errors import KafkaTimeout
+from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.futures import done, failed
 from mirror.relay.model.assignments import RELEASED, Entry
-from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
+from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.model.reports import SETTLED, PartitionReport, TaskState
 from mirror.relay.progress.control import RunControl
+from mirror.relay.task.taking import Taken
+from mirror.relay.task.topic_rules import TopicRules
 from tests.relay.copy_harness import made
 from tests.relay.hand_context import TIMES
 from tests.relay.task_harness import TaskHarness
@@ -155,6 +158,26 @@ def test_a_task_fetches_so_much_of_each_partition_that_all_it_has_been_given_hav
     site.at(10_000, lambda: site.release(*range(10)))
     site.copy()
     assert site.harness.source.partition_limits == [1_000_000 // 2 // 20, 1_000_000 // 2 // 10]
+
+
+def test_the_rules_of_a_topic_are_read_again_once_nothing_of_it_was_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics come and go for months: nothing is kept of those that have gone."""
+    site = Assigned(monkeypatch, 0)
+    read: list[int] = []
+
+    def load(ranges: Sequence[Range]) -> Taken:
+        read.append(len(ranges))
+        return Taken(ranges, TopicRules({"paris.t": TargetLimits()}, {}), {})
+
+    site.harness.load_taken = load
+    site.at(2_000, lambda: site.take(1, 2))
+    site.at(5_000, lambda: site.release(1))
+    site.at(8_000, lambda: site.take(1))
+    site.at(11_000, lambda: site.release(1, 2))
+    site.at(14_000, lambda: site.take(3))
+    results = site.copy()
+    assert read == [2, 1], "while partition 2 was copied, its topic was known"
+    assert {number: each.records for number, each in results.items()} == {3: 2}
 
 
 @pytest.mark.parametrize(("attempt", "settled_ms"), [(0, 5_000), (1, 30_000)])

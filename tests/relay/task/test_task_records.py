@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mirror.client import TopicPartition
+from mirror.relay.futures import done
 from mirror.relay.task import task_records
 from mirror.relay.task.task_records import LazyWriting
 
@@ -114,3 +115,21 @@ def test_rest_is_not_written_after_a_failure() -> None:
     run.futures[0].set_result(False)
     run.writing.write_rest()
     assert run.written == [{"a": 1}]
+
+
+def test_nothing_is_kept_of_a_partition_whose_notes_are_written() -> None:
+    given: list[dict[TopicPartition, TopicPartition]] = []
+
+    def write(notes: Mapping[str, int], sources: Mapping[TopicPartition, TopicPartition]) -> bool:
+        given.append(dict(sources))
+        return bool(notes)
+
+    def submit(call: Callable[..., bool], *arguments: Any) -> Future[bool]:
+        return done(call(*arguments))
+
+    writing = LazyWriting[str, int](write, submit)
+    targets = [TopicPartition("paris.t", number) for number in range(2)]
+    for number, target in enumerate(targets):
+        writing.add(SOURCE, target, "a", number)
+        writing.write_due(10_000 * number)
+    assert given == [{target: SOURCE} for target in targets]
