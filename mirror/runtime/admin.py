@@ -16,7 +16,7 @@ from mirror.cluster.admin.cluster import (
     DescribeVersions,
     OperationsByMetadata,
 )
-from mirror.cluster.admin.configs import DescribeConfigs, DescribeTopicConfigs, IncrementalAlterConfigs
+from mirror.cluster.admin.configs import DescribeConfigs, IncrementalAlterConfigs
 from mirror.cluster.admin.groups import GroupOperations
 from mirror.cluster.admin.topics import (
     CreatePartitions,
@@ -208,12 +208,6 @@ class Admin(GroupCalls):
         return self._each(DeleteTopicsById(arguments.topic_ids(ids), *self._timer(timeout_ms)), partial=partial)
 
     # --- configurations
-
-    def describe_topic_configs(
-        self, names: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None
-    ) -> Outcomes[str, dict[str, str]]:
-        """Return the configurations set on each topic itself, as key -> value."""
-        return self._each(DescribeTopicConfigs(arguments.topics(names), *self._timer(timeout_ms)), partial=partial)
 
     def describe_configs(
         self,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirror.client import NewTopic, OffsetAndMetadata, Producer, TopicPartition
+from mirror.observation import Side
 from mirror.sandbox.cluster import Cluster as OwnCluster
 from tests.alignment.test_on_brokers import Flow
 from tests.polling import eventually
@@ -70,7 +71,7 @@ def test_topics_of_brokers_and_of_the_target_s_own_stay_as_they_are(
         assert f"target topic {payroll} holds records" in found["obstacles"][payroll]
         flow.on_source(retention_bytes="1")
     assert (partitions(flow.target, _OFFSETS), partitions(flow.target, payroll)) == (before, 1)
-    assert flow.target.describe_topic_configs([payroll])[payroll] == {}
+    assert Side("", flow.target).own_configs([payroll])[payroll] == {}
     flow.close()
 
 
@@ -86,4 +87,4 @@ def test_a_copy_is_not_emptied_by_its_source_or_by_one_of_its_name(flow: Flow) -
     for _ in range(2):
         assert flow.run("apply", "--max-deletions", "5") == (3, {"retention.ms": "source-recreated"})
     copy = f"a.{flow.topic}"
-    assert flow.target.describe_topic_configs([copy])[copy] == {}
+    assert Side("", flow.target).own_configs([copy])[copy] == {}

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.client import Admin, ConfigChange, ConfigOperation, ConfigResource, NewTopic
+from mirror.observation import Side
 from tests.benchmarks.mirrormaker import mirrormaker, properties
 from tests.conftest import NewCluster
 from tests.polling import eventually
@@ -90,7 +91,7 @@ def _alter(admin: Admin, resource: ConfigResource, configs: Mapping[str, str | N
 
 
 def _set_on(admin: Admin, topic: str, key: str) -> str | None:
-    return admin.describe_topic_configs([topic])[topic].get(key)
+    return Side("", admin).own_configs([topic])[topic].get(key)
 
 
 def _apply(file: Path, *arguments: str) -> dict[tuple[str, str], str]:

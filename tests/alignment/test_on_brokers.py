@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.client import Admin, ConfigChange, ConfigOperation, ConfigResource, NewTopic
+from mirror.observation import Side
 from tests.polling import eventually
 from tests.topic_creation import await_topics, create_topics
 
@@ -55,7 +56,7 @@ class Flow:
         expected = {key.replace("_", "."): value for key, value in configs.items()}
 
         def is_shown() -> bool:
-            shown = admin.describe_topic_configs([topic])[topic]
+            shown = Side("", admin).own_configs([topic])[topic]
             return all(shown.get(key) == value for key, value in expected.items())
 
         eventually(is_shown, what=f"{expected} of {topic}")
@@ -64,7 +65,7 @@ class Flow:
         """Wait until the broker shows exactly these configurations: the controller answers before it applies them."""
         copy = f"a.{self.topic}"
         await_topics(self.target, [copy])
-        eventually(lambda: self.target.describe_topic_configs([copy])[copy] == expected, what=f"{expected} of {copy}")
+        eventually(lambda: Side("", self.target).own_configs([copy])[copy] == expected, what=f"{expected} of {copy}")
 
     def run(self, command: str, *arguments: str) -> tuple[int, dict[str, Any]]:
         """The exit status, and what is not in step: key -> reason, None if it was, or is to be, changed."""

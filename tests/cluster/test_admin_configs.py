@@ -7,6 +7,7 @@ import pytest
 from mirror.client import ConfigChange, ConfigOperation, ConfigResource, ConfigSource, NewTopic
 from mirror.cluster.admin.configs import hide
 from mirror.errors import BrokerError, KafkaTimeout
+from mirror.observation import Side
 from mirror.wire.api import Api
 from mirror.wire.messages.admin import AlterableConfig
 from tests.fakes import errors
@@ -35,7 +36,7 @@ def test_sources_report_what_was_set_from_what_is_default() -> None:
     found = admin.describe_configs([T, U])
     assert (found[T]["retention.ms"].value, found[T]["retention.ms"].source) == ("1000", ConfigSource.TOPIC)
     assert (found[U]["retention.ms"].value, found[U]["retention.ms"].source) == ("604800000", ConfigSource.DEFAULT)
-    assert admin.describe_topic_configs(["t", "u"]) == {"t": {"retention.ms": "1000"}, "u": {}}
+    assert Side("", admin).own_configs(["t", "u"]) == {"t": {"retention.ms": "1000"}, "u": {}}
 
 
 def test_only_the_given_keys_are_described() -> None:
@@ -87,7 +88,7 @@ def test_each_operation_changes_what_it_names_and_nothing_else() -> None:
 
     def own_after(*changes: ConfigChange) -> dict[str, str]:
         admin.incremental_alter_configs({T: changes})
-        return admin.describe_topic_configs(["t"])["t"]
+        return Side("", admin).own_configs(["t"])["t"]
 
     appended = ConfigChange("cleanup.policy", "compact", ConfigOperation.APPEND)
     assert own_after(appended) == {"retention.ms": "1000", "cleanup.policy": "delete,compact"}
@@ -176,4 +177,4 @@ def test_a_secret_is_in_no_timeout_either() -> None:
 def test_a_new_topics_configuration_is_what_describe_reports() -> None:
     admin = FakeAdmin(_cluster())
     admin.create_topics([NewTopic("new", 1, configs={"retention.ms": "9"})])
-    assert admin.describe_topic_configs(["new"]) == {"new": {"retention.ms": "9"}}
+    assert Side("", admin).own_configs(["new"]) == {"new": {"retention.ms": "9"}}

@@ -88,14 +88,6 @@ CASES = {
         TOPIC,
         ("describing topic 't'", "the permission Describe on the topic"),
     ),
-    "describe_topic_configs": Case(
-        Api.DESCRIBE_CONFIGS,
-        lambda a, **o: a.describe_topic_configs(["t"], **o),
-        "t",
-        errors.UNKNOWN_TOPIC_OR_PARTITION,
-        TOPIC,
-        ("configuration of topic 't'", "the permission DescribeConfigs on the topic"),
-    ),
     "describe_configs": Case(
         Api.DESCRIBE_CONFIGS,
         lambda a, **o: a.describe_configs([BROKER], **o),

@@ -9,7 +9,6 @@ from typing import Literal
 import pytest
 
 from mirror.cluster.admin.cluster import DescribeCluster
-from mirror.cluster.admin.configs import DescribeTopicConfigs
 from mirror.cluster.admin.topics import CreatePartitions, CreateTopics, DescribeTopics
 from mirror.cluster.calls.group_offset_calls import CommitGroupOffsets, GroupOffsets
 from mirror.cluster.calls.offset_calls import ListOffsets
@@ -305,10 +304,6 @@ def test_topics_are_created_grown_and_described() -> None:
     found = client.call(DescribeTopics(["new", "absent"], *client.timer()))
     assert list(found) == ["new"]
     assert [p.partition for p in found["new"].partitions] == [0, 1, 2, 3]
-    assert client.call(DescribeTopicConfigs(["new", "t"], *client.timer())) == {
-        "new": {"retention.ms": "1000"},
-        "t": {},
-    }
     everything = client.call(DescribeTopics(None, *client.timer()))
     assert set(everything) == {"t", "new"}
     refused = client.call(CreateTopics([wanted], *client.timer())).failed["new"]

@@ -30,6 +30,7 @@ from mirror.client import (
     TopicPartition,
 )
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaTimeout, OffsetOutOfRange
+from mirror.observation import Side
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
 from tests import jvm
@@ -101,7 +102,7 @@ def test_topics_are_created_grown_and_deleted(admin: Admin, unique: Unique) -> N
         TopicPartition(two, 0): ids[two],
         TopicPartition(two, 1): ids[two],
     }
-    assert admin.describe_topic_configs([two]) == {two: {"retention.ms": "5000"}}
+    assert Side("", admin).own_configs([two]) == {two: {"retention.ms": "5000"}}
     admin.delete_topics([one, two])
     eventually(lambda: not admin.describe_topics([one, two]), what="the topics' end")
 
@@ -143,7 +144,7 @@ def test_topic_configurations_change_by_what_is_named(admin: Admin, topics: Topi
 
     def own_after(*changes: ConfigChange, **options: bool) -> dict[str, str]:
         admin.incremental_alter_configs({topic: changes}, **options)
-        wanted = admin.describe_topic_configs([tp.topic])
+        wanted = Side("", admin).own_configs([tp.topic])
         return wanted[tp.topic]
 
     assert own_after(ConfigChange("retention.ms", "7"), validate_only=True)["retention.ms"] == "5000"
@@ -154,7 +155,7 @@ def test_topic_configurations_change_by_what_is_named(admin: Admin, topics: Topi
     subtract = ConfigChange("cleanup.policy", "delete", ConfigOperation.SUBTRACT)
     admin.incremental_alter_configs({topic: [subtract, ConfigChange("segment.ms", operation=ConfigOperation.DELETE)]})
     left = {"retention.ms": "5000", "cleanup.policy": "compact"}
-    eventually(lambda: admin.describe_topic_configs([tp.topic])[tp.topic] == left, what="what is left")
+    eventually(lambda: Side("", admin).own_configs([tp.topic])[tp.topic] == left, what="what is left")
 
     entries = admin.describe_configs([topic])[topic]
     assert (entries["retention.ms"].value, entries["retention.ms"].source) == ("5000", ConfigSource.TOPIC)
@@ -179,9 +180,9 @@ def test_a_configuration_that_is_refused_stops_no_other(admin: Admin, topics: To
     # The broker repeats the value to say that it is no number.
     assert SECRET not in str(found.failed[refused])
     assert "Invalid value *** for configuration segment.ms" in str(found.failed[refused])
-    own = admin.describe_topic_configs([one.topic])
+    own = Side("", admin).own_configs([one.topic])
     assert own[one.topic] == {}
-    eventually(lambda: admin.describe_topic_configs([two.topic])[two.topic] == {"retention.ms": "9"}, what="the other")
+    eventually(lambda: Side("", admin).own_configs([two.topic])[two.topic] == {"retention.ms": "9"}, what="the other")
 
 
 def test_brokers_configurations_are_reported_and_changed(admin: Admin) -> None:

@@ -26,6 +26,7 @@ from mirror.client import (
     TopicPartition,
 )
 from mirror.consumer.fetched import without_aborted
+from mirror.observation import Side
 from mirror.wire.decode import records_of
 from tests.conftest import NewCluster
 from tests.copying.group_site import commit, committed_at
@@ -106,7 +107,7 @@ def _check_offsets(admin: Admin, topics: SourceTopics) -> None:
 
 
 def _check_configs(admin: Admin, topics: SourceTopics) -> None:
-    found = admin.describe_topic_configs(topics.partitions)
+    found = Side("", admin).own_configs(topics.partitions)
     for topic, own in found.items():
         assert own.items() <= topics.side.config(topic).items()
         assert own["retention.ms"] == "-1"

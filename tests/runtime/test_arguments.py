@@ -96,7 +96,6 @@ OF_AN_ADMIN: Calls = {
     "describe_cluster": lambda a: a.describe_cluster(timeout_ms=-1),
     "describe_topics: one name": lambda a: a.describe_topics("orders"),
     "describe_topics: None": lambda a: a.describe_topics([None]),
-    "describe_topic_configs": lambda a: a.describe_topic_configs([LONG]),
     "create_topics: no NewTopic": lambda a: a.create_topics(["t"]),
     "create_topics: partitions": lambda a: a.create_topics([NewTopic("t", 2**31)]),
     "create_topics: replicas": lambda a: a.create_topics([NewTopic("t", 1, 2**15)]),

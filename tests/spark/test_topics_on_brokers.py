@@ -35,7 +35,7 @@ def test_a_flow_made_ready(source_cluster: Cluster, target_cluster: Cluster, uni
         own = [f"mirror-{kind}.{name}.internal" for kind in ("progress", "offsets")]
         configs = {"cleanup.policy": "compact", "segment.bytes": "16777216"}
         await_topics(target, own)
-        assert target.describe_topic_configs(own) == dict.fromkeys(own, configs)
+        assert Side("", target).own_configs(own) == dict.fromkeys(own, configs)
 
         tp = TopicPartition(f"a.{topic}", 0)
         source_id = source.describe_cluster().cluster_id

@@ -27,36 +27,6 @@ _WORD: Final = 4
 """Letters from which on a value, or a word of it, is hidden wherever it stands; shorter ones only as whole words."""
 
 
-class DescribeTopicConfigs(KeyedCall[str, dict[str, str]]):
-    """Describe the configurations set on topics, without broker defaults."""
-
-    api = Api.DESCRIBE_CONFIGS
-    needs = "DescribeConfigs"
-
-    def __init__(self, names: Collection[str], deadline_ms: int, timeout_ms: int) -> None:
-        super().__init__("describing topic configurations", names, deadline_ms, timeout_ms)
-
-    def describe(self, key: str) -> str:
-        """Return the operation on ``key``, for error texts."""
-        return f"describing the configuration of topic {key!r}"
-
-    def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeConfigsRequest:
-        """Request all keys of every topic; their source shows those set on the topic."""
-        del view, timeout_ms
-        return DescribeConfigsRequest(tuple(ConfigResource(ConfigKind.TOPIC, name) for name in sorted(keys)))
-
-    def accept(self, keys: Collection[str], response: DescribeConfigsResponse) -> Failures:
-        """Set the result of each topic."""
-        for entry in response.results:
-            own = {c.name: c.value for c in entry.configs if _own(c) and c.value is not None}
-            self.set_result(entry.resource_name, entry.error_code, own, entry.error_message)
-        return self.unresolved(keys)
-
-
-def _own(config: DescribedConfig) -> bool:
-    return config.config_source == ConfigSource.TOPIC
-
-
 class ConfigsCall(KeyedCall[Resource, V]):
     """A call over topics, which any broker answers, and brokers, which answer for themselves."""
 

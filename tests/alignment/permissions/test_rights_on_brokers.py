@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.client import AclBinding, AclFilter, AclOperation, AclPermission, Admin, NewTopic, PatternType, ResourceType
+from mirror.observation import Side
 from mirror.sandbox.cluster import Cluster
 from tests.alignment.permissions.authorizer import group, topic
 from tests.alignment.permissions.guarded import create, delete, login
@@ -127,7 +128,7 @@ def test_each_missing_permission_is_named_with_the_command_that_grants_it(flow: 
         text, lines = first_that_lacks(flow)
     assert not lines
     copy = f"a.{flow.name}"
-    assert flow.admins["b"].describe_topic_configs([copy])[copy] == {"retention.ms": "1000000"}
+    assert Side("", flow.admins["b"]).own_configs([copy])[copy] == {"retention.ms": "1000000"}
     assert topic(copy) in flow.admins["b"].describe_acls(AclFilter(ResourceType.TOPIC, copy))
 
     on_source, on_target = (ResourceType.TOPIC, flow.name), (ResourceType.TOPIC, copy)
