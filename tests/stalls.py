@@ -50,57 +50,57 @@ class Stalls:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._until: list[float] = []  # the end of each beat, and what was lost up to there
-        self._lost: list[float] = []
-        self._thread_id = threading.get_native_id()
-        self._waited = 0.0
-        self._worked = 0.0
+        self.until: list[float] = []  # the end of each beat, and what was lost up to there
+        self.lost: list[float] = []
+        self.thread_id = threading.get_native_id()
+        self.waited = 0.0
+        self.worked = 0.0
         self._longest_ms = 0.0
-        self._over = threading.Event()
+        self.over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stalls", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread_id = threading.get_native_id()
+        self.thread_id = threading.get_native_id()
         self._waited_ms()
-        self._worked = _worked_ms()
-        self._until, self._lost = [now_ms()], [0.0]
+        self.worked = _worked_ms()
+        self.until, self.lost = [now_ms()], [0.0]
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self.over.set()
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._over.wait(_BEAT_MS / 1000):
-            self._look()
-        self._look()
+        while not self.over.wait(_BEAT_MS / 1000):
+            self.look()
+        self.look()
 
-    def _look(self) -> None:
+    def look(self) -> None:
         with self._lock:
-            last, now = self._until[-1], now_ms()
+            last, now = self.until[-1], now_ms()
             late = now - last - _BEAT_MS
             self._longest_ms = max(self._longest_ms, late)
             # Late because another thread of this process worked, and held the interpreter: that is its own doing.
-            worked, self._worked = self._worked, _worked_ms()
-            late -= self._worked - worked
+            worked, self.worked = self.worked, _worked_ms()
+            late -= self.worked - worked
             stalled = min(now - last, max(late if late > _BEAT_MS else 0.0, self._waited_ms()))
-            self._until.append(now)
-            self._lost.append(self._lost[-1] + stalled)
+            self.until.append(now)
+            self.lost.append(self.lost[-1] + stalled)
 
     def _waited_ms(self) -> float:
         """What the watched thread waited for a CPU since the last time."""
-        before, self._waited = self._waited, _run_delay_ms(self._thread_id)
-        return self._waited - before
+        before, self.waited = self.waited, _run_delay_ms(self.thread_id)
+        return self.waited - before
 
     def between(self, begin_ms: float, end_ms: float) -> float:
         """Milliseconds of that time (monotonic ms), in whole beats."""
-        if end_ms > self._until[-1] and not self._over.is_set():
-            self._look()  # a stall that goes on is one, too
+        if end_ms > self.until[-1] and not self.over.is_set():
+            self.look()  # a stall that goes on is one, too
         with self._lock:
-            first = max(0, bisect.bisect_left(self._until, begin_ms) - 1)
-            last = min(bisect.bisect_left(self._until, end_ms), len(self._until) - 1)
-            return max(0.0, min(end_ms - begin_ms, self._lost[last] - self._lost[first]))
+            first = max(0, bisect.bisect_left(self.until, begin_ms) - 1)
+            last = min(bisect.bisect_left(self.until, end_ms), len(self.until) - 1)
+            return max(0.0, min(end_ms - begin_ms, self.lost[last] - self.lost[first]))
 
     @contextlib.contextmanager
     def timing(self) -> Iterator[Timed]:

@@ -52,8 +52,8 @@ def test_a_beat_that_is_late_because_other_threads_worked_is_not_forgiven(
     monkeypatch.setattr("tests.stalls.now_ms", lambda: 1_050.0)
     monkeypatch.setattr("tests.stalls._worked_ms", lambda: 200.0 + worked_ms)
     stalls = Stalls()
-    stalls._until, stalls._lost, stalls._worked = [1_000.0], [0.0], 200.0
-    stalls._look()
+    stalls.until, stalls.lost, stalls.worked = [1_000.0], [0.0], 200.0
+    stalls.look()
     assert stalls.between(1_000, 1_050) == pytest.approx(forgiven_ms)
 
 
@@ -63,16 +63,16 @@ def test_what_other_threads_wait_for_a_cpu_is_not_forgiven(monkeypatch: pytest.M
     monkeypatch.setattr("tests.stalls._run_delay_ms", lambda thread: 0.0 if thread == me else 50.0 * next(times))
     monkeypatch.setattr("tests.stalls.now_ms", lambda: 1_000.0)
     stalls = Stalls()
-    stalls._until, stalls._lost = [990.0], [0.0]
+    stalls.until, stalls.lost = [990.0], [0.0]
     other = threading.Thread(target=over.wait)
     other.start()
     try:
-        stalls._look()
-        stalls._look()
+        stalls.look()
+        stalls.look()
     finally:
         over.set()
         other.join()
-    assert stalls._lost == [0.0, 0.0, 0.0]
+    assert stalls.lost == [0.0, 0.0, 0.0]
 
 
 def test_what_the_measuring_thread_waited_for_a_cpu_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +81,8 @@ def test_what_the_measuring_thread_waited_for_a_cpu_is_forgiven(monkeypatch: pyt
     me = threading.get_native_id()
     monkeypatch.setattr("tests.stalls._run_delay_ms", lambda thread: waited["ms"] if thread == me else 1e9)
     stalls = Stalls()
-    stalls._thread_id, stalls._waited = -1, 1e9
-    stalls._until, stalls._lost = [0.0, 1e12], [0.0, 0.0]
+    stalls.thread_id, stalls.waited = -1, 1e9
+    stalls.until, stalls.lost = [0.0, 1e12], [0.0, 0.0]
     with stalls.timing() as took:
         time.sleep(0.02)
         waited["ms"] = 15
@@ -106,6 +106,6 @@ def test_stalls_of_a_time_are_those_of_the_beats_that_touch_it(
 ) -> None:
     stalls = Stalls()
     for until, lost in ((0, 0), (100, 0), (150, 30), (160, 31), (1_000, 31)):
-        stalls._until.append(until)
-        stalls._lost.append(lost)
+        stalls.until.append(until)
+        stalls.lost.append(lost)
     assert stalls.between(begin_ms, end_ms) == pytest.approx(stalled_ms)

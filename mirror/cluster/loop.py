@@ -72,7 +72,7 @@ class ClusterLoop:
         self.departed: deque[ClientCore] = deque()
         self.network = network
         self._clock = clock
-        self._reaper = CompletableEventReaper()
+        self.reaper = CompletableEventReaper()
         self._scheduler: Scheduler[ClientCore] = Scheduler()
         self._channels = itertools.count(1)
         self._brokers: Mapping[int, Broker] = {}
@@ -111,7 +111,7 @@ class ClusterLoop:
         """
         self._drain(self._clock.now())
         self.network.poll(self._send_due(self._clock.now()))
-        self._reaper.reap_expired_and_completed(self._clock.now())
+        self.reaper.reap_expired_and_completed(self._clock.now())
         self._remove_departed()
 
     def _remove_departed(self) -> None:
@@ -132,7 +132,7 @@ class ClusterLoop:
         for _ in range(min(len(self.events), _BATCH_LIMIT)):
             core, event = self.events.popleft()
             if isinstance(event, CompletableEvent):
-                self._reaper.add(event)
+                self.reaper.add(event)
             if core is not None:
                 self._scheduler.touch(core)
             try:
@@ -143,7 +143,7 @@ class ClusterLoop:
                 event.fail(error)
 
     def _send_due(self, now: int) -> int:
-        wait = 0 if self.events else self._reaper.wait_ms(now)
+        wait = 0 if self.events else self.reaper.wait_ms(now)
         self._observe_changes()
         # Cores first, as they begin calls; then calls, as they need metadata and coordinators.
         for core in self._scheduler.due_cores(now):
@@ -202,7 +202,7 @@ class ClusterLoop:
         self.events.clear()
         for core in list(self.cores):
             core.fail(error)
-        self._reaper.reap_incomplete(queued, as_kafka_error(error))
+        self.reaper.reap_incomplete(queued, as_kafka_error(error))
 
 
 class JoinEvent(Event):

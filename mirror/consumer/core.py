@@ -33,7 +33,7 @@ class ConsumerCore:
         self._offsets = Offsets(settings, loop.metadata, self.positions, loop.calls)
         self._channel = loop.new_channel()
         self._network = loop.network
-        self._fetching = Fetching(settings, loop.metadata, self.positions, self._channel, backoff, parts_of)
+        self.fetching = Fetching(settings, loop.metadata, self.positions, self._channel, backoff, parts_of)
         self._poll_event: PollEvent | None = None
         self._wakeable: CompletableEvent[Any] | None = None
         self._woken = False
@@ -51,7 +51,7 @@ class ConsumerCore:
             return IDLE
         self._answer_waiting()
         self._offsets.poll(now)
-        return self._fetching.poll(now)
+        return self.fetching.poll(now)
 
     @property
     def _has_work(self) -> bool:
@@ -136,7 +136,7 @@ class ConsumerCore:
         self.positions.assign(())
         self._offsets.close()
         self._closing = event
-        self._session_closing = self._fetching.close_requests(remaining(event.deadline_ms, now), self._session_closed)
+        self._session_closing = self.fetching.close_requests(remaining(event.deadline_ms, now), self._session_closed)
         self._open_sessions = len(self._session_closing)
         if not self._open_sessions:
             event.complete(None)

@@ -87,7 +87,7 @@ class Fetching:
         self._metadata = metadata
         self._positions = positions
         self._topics = TopicCheck(metadata, positions, settings.fetch_max_wait_ms)
-        self._routes = FetchRoutes(settings, metadata, positions, self._topics)
+        self.routes = FetchRoutes(settings, metadata, positions, self._topics)
         self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
         self._nodes: dict[int, RequestState] = defaultdict(lambda: RequestState(backoff))
         self._in_flight_bytes: dict[int, int] = {}
@@ -106,13 +106,13 @@ class Fetching:
 
     def poll(self, now: int) -> Poll:
         """Return a Fetch for each broker without one in flight that serves a partition which is due."""
-        wait = self._routes.update(now)
+        wait = self.routes.update(now)
         due: list[int] = []
-        for node, fetches in self._routes.by_node.items():
+        for node, fetches in self.routes.by_node.items():
             if not fetches or node in self._in_flight_bytes:
                 continue
             early_ms = self._nodes[node].wait_ms(now)
-            if not self._routes.is_behind(node):  # else there are records already, or may be
+            if not self.routes.is_behind(node):  # else there are records already, or may be
                 early_ms = max(early_ms, self._pacing.wait_ms(node, len(fetches), now))
             if early_ms:
                 wait = min(wait, early_ms)
@@ -134,7 +134,7 @@ class Fetching:
         self._short_of_room = False
         # The broker whose last request is the oldest is first, and none overtakes it, or it might wait for ever.
         for node in sorted(due, key=lambda node: self._last_sent_ms.get(node, -1)):
-            behind = self._routes.topics_behind(node)
+            behind = self.routes.topics_behind(node)
             # The first batch is returned whole, however small the limit of the request is (KIP-74).
             least = max((self._largest_batch.get(topic, 0) for topic in behind), default=0)
             if not self._fits(least) and self._positions.poll_was_empty and not self._in_flight_bytes:
@@ -170,7 +170,7 @@ class Fetching:
         return room > 0 and (alone or least <= room + max(0, application_room))
 
     def _request(self, node: int, max_bytes: int) -> Request:
-        sent: _Sent = dict(self._routes.by_node[node])
+        sent: _Sent = dict(self.routes.by_node[node])
         session = self._sessions[node]
         if sent:
             session.identify_topics(by_name=any(fetch.topic_id is None for fetch in sent.values()))
@@ -188,7 +188,7 @@ class Fetching:
         )
 
     def _session_request(self, node: int, sent: _Sent) -> SessionRequest:
-        session, wanted, changed = self._sessions[node], self._routes.wanted, self._routes.take_changed(node)
+        session, wanted, changed = self._sessions[node], self.routes.wanted, self.routes.take_changed(node)
         if session.established:
             return session.next_changes({tp: wanted(sent[tp]) if tp in sent else None for tp in changed})
         order = sorted(sent.values(), key=lambda fetch: self._last_answer.get(fetch.tp, 0))
@@ -322,9 +322,7 @@ class Fetching:
             position.preferred = answer.preferred_read_replica
             position.preferred_until_ms = now + _PREFERRED_FOR_MS
         committed = self._settings.read_committed and answer.last_stable_offset >= 0
-        position.end = self._routes.log_ends[sent.tp] = (
-            answer.last_stable_offset if committed else answer.high_watermark
-        )
+        position.end = self.routes.log_ends[sent.tp] = answer.last_stable_offset if committed else answer.high_watermark
         if not answer.records:
             position.adopt_leader_epoch(sent.leader_epoch)
             return False

@@ -63,7 +63,7 @@ class SendWindow:
         self._max_bytes: Final = max_bytes
         self._tolerable_ms: Final = tolerable_ms
         self._gain: Final = min(1.0, tolerable_ms / _DOUBLING_DELAY_MS)
-        self._limit: float = max(1.0, min(_INITIAL_WINDOW_BYTES * self._gain, max_bytes))
+        self.limit: float = max(1.0, min(_INITIAL_WINDOW_BYTES * self._gain, max_bytes))
         self._counted_bytes = 0
         self._in_flight: dict[InFlightBatch, None] = {}
         self._queue: dict[Hashable, bool] = {}  # sender -> whether it has nothing in flight
@@ -127,7 +127,7 @@ class SendWindow:
     def _has_room(self, now: int) -> bool:
         if now < self._throttled_until_ms:
             return False
-        if self._counted_bytes <= 0 or self._counted_bytes < self._limit:
+        if self._counted_bytes <= 0 or self._counted_bytes < self.limit:
             return True
         self._was_full = True
         return False
@@ -155,18 +155,18 @@ class SendWindow:
         self._latest_sent_ms = max(self._latest_sent_ms, batch.sent_ms)
         self._release_overtaken()
         if throttle_ms > 0:
-            self._limit = 1
+            self.limit = 1
             self._throttled_until_ms = max(self._throttled_until_ms, now + throttle_ms)
         elif batch.overtaken:
             pass  # only its own partition was slow: its delay says nothing about the other partitions
         elif now - batch.sent_ms > self._tolerable_ms:
             if now >= self._shrunk_until_ms:
-                self._limit = max(1, self._limit / 2)
+                self.limit = max(1, self.limit / 2)
                 # The batches in flight were sent under the old limit: their delay says nothing about the new one.
                 self._shrunk_until_ms = 2 * now - batch.sent_ms
         elif self._was_full:
-            self._limit = min(self._max_bytes, self._limit + batch.size * self._gain)
-            self._was_full = self._counted_bytes >= self._limit
+            self.limit = min(self._max_bytes, self.limit + batch.size * self._gain)
+            self._was_full = self._counted_bytes >= self.limit
 
     def _release_overtaken(self) -> None:
         while self._in_flight:

@@ -11,6 +11,7 @@ from mirror.cluster.events import FailEvents
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout
 from mirror.wire.api import Api
+from tests.client_state import pending
 from tests.fakes import errors
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.client import FakeClient
@@ -232,7 +233,7 @@ def test_commits_of_a_closed_client_are_dropped(cluster: FakeCluster) -> None:
     futures = [admin.commit_offset_async(GROUP, TPS[0], OffsetAndMetadata(1))]
     admin.client.run_until(lambda: requests(cluster))
     futures.append(admin.commit_offset_async(GROUP, TPS[1], OffsetAndMetadata(1)))
-    admin._asked.end(admin.network_thread)
+    pending(admin).end(admin.network_thread)
     admin.client.run_until(lambda: all(future.done() for future in futures))
     held.release()
     admin.client.run_for(1_000)

@@ -86,7 +86,7 @@ def test_brokers_that_left_are_forgotten() -> None:
     bench.answer(busy.channel)
     bench.pool.retain({1})
     assert bench.network.forgotten == [idle.channel, busy.channel]
-    assert not bench.pool._brokers
+    assert not bench.pool.brokers
 
 
 def test_a_request_of_the_pool_goes_on_its_lane() -> None:

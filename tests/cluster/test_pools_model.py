@@ -118,7 +118,7 @@ class PoolModel(RuleBasedStateMachine):
     @rule()
     def a_broker_leaves(self) -> None:
         self.bench.pool.retain({1})
-        left = self.bench.pool._brokers.get(2)
+        left = self.bench.pool.brokers.get(2)
         assert left is None or all(slot.outstanding for slot in left.all())
 
     # --- what is checked
@@ -138,11 +138,11 @@ class PoolModel(RuleBasedStateMachine):
         self.refused.clear()  # the network tells everybody of that
 
     def _common(self, node: int) -> list[Slot]:
-        broker = self.bench.pool._brokers.get(node)
+        broker = self.bench.pool.brokers.get(node)
         return broker.common if broker is not None else []
 
     def _group(self, node: int, slow: bool) -> list[Slot]:
-        broker = self.bench.pool._brokers[node]
+        broker = self.bench.pool.brokers[node]
         return broker.quarantined if slow else broker.common
 
     def _chosen_well(self, slot: Slot, node: int, slow: bool, sole: bool) -> None:
@@ -220,20 +220,20 @@ class PoolModel(RuleBasedStateMachine):
 
     @invariant()
     def there_are_never_too_many(self) -> None:
-        for broker in self.bench.pool._brokers.values():
+        for broker in self.bench.pool.brokers.values():
             assert len(broker.common) <= self.bench.size
             assert len(broker.quarantined) <= self.bench.size
             assert not set(broker.common) & set(broker.quarantined)
 
     @invariant()
     def half_is_left_to_those_that_answer(self) -> None:
-        for broker in self.bench.pool._brokers.values():
+        for broker in self.bench.pool.brokers.values():
             for slots in (broker.common, broker.quarantined):
                 assert sum(slot.dedicated and not slot.slow for slot in slots) <= max(1, self.bench.size // 2)
 
     @invariant()
     def nothing_is_leaked(self) -> None:
-        known = {slot.channel for broker in self.bench.pool._brokers.values() for slot in broker.all()}
+        known = {slot.channel for broker in self.bench.pool.brokers.values() for slot in broker.all()}
         assert set(self.bench.network.open) <= known
 
     @invariant()

@@ -218,7 +218,7 @@ def test_each_requests_timeout_is_min_of_remaining_and_request_timeout(call: Tim
         return
     assert consumer.now - began == REQUEST_TIMEOUT_MS + 5_000
     # The Fetch that was under way has its answer first, and the poll's own goes then.
-    assert first <= (consumer.core._fetching._settings.fetch_max_wait_ms if call.name == "poll" else 0)
+    assert first <= (consumer.core.fetching._settings.fetch_max_wait_ms if call.name == "poll" else 0)
     # The first had request.timeout.ms; what was left for the second was less.
     assert len(rest) == 1
     assert REQUEST_TIMEOUT_MS <= rest[0] - first < REQUEST_TIMEOUT_MS + 1_000

@@ -20,9 +20,9 @@ def _waits(lengths: Sequence[float]) -> list[tuple[float, float]]:
 def quiet() -> Stalls:
     """Nothing stood still but for 100 of the ms from 1,900 to 2,000, in the fourth wait."""
     stalls = Stalls()
-    stalls._until += [0, 1_900, 2_000, 10_000]
-    stalls._lost += [0, 0, 100, 100]
-    stalls._over.set()
+    stalls.until += [0, 1_900, 2_000, 10_000]
+    stalls.lost += [0, 0, 100, 100]
+    stalls.over.set()
     return stalls
 
 

@@ -16,6 +16,7 @@ from mirror.errors import ClientClosed, DeliveryPhase, DeliveryTimeout, KafkaTim
 from mirror.wire.api import Api
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch
+from tests.client_state import memory, pending
 from tests.conformance.topics import Topics
 from tests.faults.proxy import Action, Fault, Proxy
 from tests.polling import eventually
@@ -180,7 +181,7 @@ def test_a_topic_that_comes_while_it_is_waited_for(topics: Topics, new_producer:
     name = "comes-" + topics._unique("later")
     topics._unique = lambda _: name
     sent = _in_thread(lambda: producer.send(name, 0, value=b"early").result(30))
-    eventually(lambda: len(producer._asked), what="a waiter")
+    eventually(lambda: len(pending(producer)), what="a waiter")
     topics.create()
     assert sent.result(60).offset == 0
 
@@ -202,8 +203,8 @@ def test_buffer_timeout_releases_waiter_and_memory(
     proxy.heal()
     assert stuck.result(30).offset == 1, "retried after its request timed out, and not written twice"
     assert producer.send(*healthy, value=b"").result(30).offset == 1
-    eventually(lambda: producer._memory.memory.free == 1_000, what="all the memory")
-    assert not producer._memory.memory.waiting
+    eventually(lambda: memory(producer).memory.free == 1_000, what="all the memory")
+    assert not memory(producer).memory.waiting
 
 
 def test_close_unblocks_both_waits(proxy: Proxy, topics: Topics, new_producer: NewProducer, stalls: Stalls) -> None:
@@ -218,7 +219,7 @@ def test_close_unblocks_both_waits(proxy: Proxy, topics: Topics, new_producer: N
         _in_thread(lambda: producer.send("missing-topic", 0, value=b"")),
         _in_thread(lambda: producer.send_batch(TopicPartition("missing-topic", 1), _batch(b""))),
     ]
-    eventually(lambda: producer._memory.memory.waiting and len(producer._asked) == 2, what="three waiters")
+    eventually(lambda: memory(producer).memory.waiting and len(pending(producer)) == 2, what="three waiters")
     with stalls.timing() as took:
         closing = _in_thread(lambda: producer.close(timeout_ms=5_000))
         assert [type(wait.exception(30)) for wait in waits] == [ClientClosed] * 3

@@ -18,6 +18,7 @@ from mirror.errors import InvalidArgument, NetworkThreadDied, RecordTooLarge
 from mirror.sandbox.cluster import Cluster
 from mirror.wire.api import Api
 from mirror.wire.encode import CODECS, BatchBuilder
+from tests.client_state import memory, unanswered
 from tests.conformance.topics import Topics
 from tests.faults.proxy import Proxy
 from tests.polling import eventually
@@ -143,8 +144,8 @@ def test_threads_share_batches_and_each_keeps_its_order(broker: Cluster, topics:
         producer.flush(30_000)
         result = sorted((future.result(0).tp, future.result(0).offset) for future in futures)
         assert result == [(tp, offset) for tp in tps for offset in range(1_000)]
-        eventually(lambda: producer._memory.memory.free == producer._memory.memory.size, what="all the memory")
-        assert not producer._unanswered
+        eventually(lambda: memory(producer).memory.free == memory(producer).memory.size, what="all the memory")
+        assert not unanswered(producer)
     for index, tp in enumerate(tps):
         read = _read(broker, tp, 1_000)
         for name in range(4):
@@ -247,5 +248,5 @@ def test_wrong_arguments_are_named_and_cost_nothing(broker: Cluster, topics: Top
                 call(producer, tp)
         with pytest.raises(RecordTooLarge, match=r"buffer\.memory \(20000\)"):
             producer.send(*tp, value=b"x" * 20_000)
-        assert producer._memory.memory.free == 20_000
+        assert memory(producer).memory.free == 20_000
         assert producer.send(*tp, value=b"").result(30).offset == 1

@@ -160,7 +160,7 @@ class Reader:
         options = {"max.partition.fetch.bytes": 200, "fetch.max.bytes": self.chance.choice([600, 5_000])}
         self.consumer = FakeConsumer(self.cluster, **options, seed=seed)
         self.consumer.read(*((tp, 0) for tp in self.tps))
-        self.fetching, self.positions = self.consumer.core._fetching, self.consumer.core.positions
+        self.fetching, self.positions = self.consumer.core.fetching, self.consumer.core.positions
 
     def some(self) -> list[TopicPartition]:
         assigned = [tp for tp, _ in self.positions]
@@ -236,7 +236,7 @@ class Reader:
 @pytest.mark.parametrize("seed", range(12))
 def test_the_routes_are_those_of_a_fresh_start_whatever_has_happened(seed: int) -> None:
     reader = Reader(seed)
-    routes = reader.fetching._routes
+    routes = reader.fetching.routes
     for _ in range(120):
         reader.chance.choice(reader.actions)()
         reader.consumer.run_for(reader.chance.choice([1, 20, 300]))

@@ -63,7 +63,7 @@ class FakeClient:
         self.loop: ClusterLoop = beside.loop if beside else ClusterLoop(*own)
         self.completed_ms = 0
         self.turns = 0
-        self._answered_ms: dict[Future[Any], int] = {}
+        self.answered_ms: dict[Future[Any], int] = {}
 
     @property
     def now(self) -> int:
@@ -80,7 +80,7 @@ class FakeClient:
 
     def watch(self, future: Future[Any]) -> None:
         """Note when ``future`` is answered."""
-        future.add_done_callback(lambda done: self._answered_ms.setdefault(done, self.now))
+        future.add_done_callback(lambda done: self.answered_ms.setdefault(done, self.now))
 
     def run_until(self, condition: Callable[[], object], within_ms: int = 300_000) -> None:
         """Turn the loop until ``condition()``; fails where that takes longer, or where the loop spins."""
@@ -114,7 +114,7 @@ class FakeClient:
     def finish(self, future: Future[T], within_ms: int = 300_000) -> T:
         """The future's result, or its error raised; ``completed_ms`` is when it came, within the loop's turn."""
         self.run_until(future.done, within_ms)
-        self.completed_ms = self._answered_ms[future]
+        self.completed_ms = self.answered_ms[future]
         return future.result()
 
     def call(self, event: CompletableEvent[T], core: Any = None, within_ms: int = 300_000) -> T:

@@ -24,7 +24,7 @@ def test_what_acknowledged_it_reports_how_long_the_broker_wants_to_be_left_alone
     first, second = producer.send(T0, b"first"), producer.send(T0, b"second")
     assert producer.finish(first) == RecordMetadata(T0, 0, 0, 70)
     assert producer.finish(second) == RecordMetadata(T0, 1)
-    assert producer.completed_ms - producer._answered_ms[first] >= 70
+    assert producer.completed_ms - producer.answered_ms[first] >= 70
 
 
 @pytest.mark.parametrize(("log_end", "is_lost"), [(0, False), (1, False), (2, True)])

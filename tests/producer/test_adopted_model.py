@@ -180,7 +180,7 @@ class AdoptionModel(RuleBasedStateMachine):
         sent_ms: int,
     ) -> None:
         assert future.done(), "every future has an answer"
-        assert producer._answered_ms[future] <= sent_ms + _DELIVERY_MS
+        assert producer.answered_ms[future] <= sent_ms + _DELIVERY_MS
         error = future.exception(0)
         if error is None:
             offset = future.result(0).base_offset

@@ -203,7 +203,7 @@ class ProducerModel(RuleBasedStateMachine):
     def nobody_waits_longer_than_the_delivery_timeout(self) -> None:
         for mine in getattr(self, "sent", ()):
             for record in mine:
-                result = self.producer._answered_ms.get(record.future, self.producer.now)
+                result = self.producer.answered_ms.get(record.future, self.producer.now)
                 assert result <= record.created_ms + _DELIVERY_MS
 
     @invariant()

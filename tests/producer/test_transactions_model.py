@@ -229,7 +229,7 @@ class TransactionsModel(RuleBasedStateMachine):
     def every_batch_is_answered_in_time(self) -> None:
         for app in getattr(self, "apps", ()):
             for future, created_ms in app.created_ms.items():
-                result = app.producer._answered_ms.get(future, self.client.now)
+                result = app.producer.answered_ms.get(future, self.client.now)
                 assert result <= created_ms + _DELIVERY_MS
 
     @invariant()

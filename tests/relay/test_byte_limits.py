@@ -48,21 +48,21 @@ def test_unused_turn_expires() -> None:
 def test_window_grows_with_acknowledgements_only_while_full() -> None:
     window = _window()
     batch = window.on_sent(64 * KB, 0)
-    before = window._limit
+    before = window.limit
     window.on_acknowledged(batch, 0, 10)
-    assert window._limit == before
+    assert window.limit == before
     window, batches = _full()
     for batch in batches:
         window.on_acknowledged(batch, 0, 10)
-    assert before < window._limit <= 2 * before
+    assert before < window.limit <= 2 * before
 
 
 def test_late_acknowledgement_halves_the_window_once_a_round_trip() -> None:
     window, batches = _full()
-    before = window._limit
+    before = window.limit
     for batch in batches[:2]:
         window.on_acknowledged(batch, 0, 3_000)
-    assert window._limit == before / 2
+    assert window.limit == before / 2
 
 
 def test_throttling_allows_one_batch_at_a_time_after_the_throttle_time() -> None:
@@ -84,9 +84,9 @@ def test_overtaken_batch_does_not_count_and_its_acknowledgement_changes_nothing(
     window.on_acknowledged(batch, 0, 1_001)
     assert stuck.overtaken
     assert window.in_flight_bytes == 0
-    before = window._limit
+    before = window.limit
     window.on_acknowledged(stuck, 0, 60_000)
-    assert (window._limit, window.in_flight_bytes) == (before, 0)
+    assert (window.limit, window.in_flight_bytes) == (before, 0)
 
 
 def test_stalled_full_window_lets_idle_senders_try_one_at_a_time() -> None:

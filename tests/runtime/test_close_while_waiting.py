@@ -13,6 +13,7 @@ import pytest
 
 from mirror.client import LATEST, Admin, Consumer, Producer, TopicPartition
 from mirror.errors import ClientClosed, KafkaError, KafkaTimeout
+from tests.client_state import is_in_use, pending, unanswered
 from tests.polling import eventually
 
 LATE_MS = 40_000
@@ -33,13 +34,13 @@ def test_an_admin_ends_its_calls(name: str, silent: str, other: Admin) -> None:
     going_on = other.group_offsets_async("g", timeout_ms=LATE_MS)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(CALLS[name], admin)
-        eventually(lambda: len(admin._asked), what="the call")
+        eventually(lambda: len(pending(admin)), what="the call")
         admin.close()
         error = waiting.exception(20)
     assert isinstance(error, ClientClosed)
     assert "this Admin was closed while it waited" in str(error)
     assert not going_on.done()
-    assert not len(admin._asked)
+    assert not len(pending(admin))
 
 
 def test_an_admin_ends_its_calls_that_nobody_waits_for(silent: str, other: Admin) -> None:
@@ -52,7 +53,7 @@ def test_an_admin_ends_its_calls_that_nobody_waits_for(silent: str, other: Admin
     admin.close()
     assert [type(call.exception(20)) for call in calls] == [ClientClosed, ClientClosed]
     assert not going_on.done()
-    eventually(lambda: len(other.network_thread.loop._reaper) == 1, what="only the other's call is left")
+    eventually(lambda: len(other.network_thread.loop.reaper) == 1, what="only the other's call is left")
 
 
 def test_a_call_that_is_made_while_the_admin_closes_does_not_wait(silent: str, other: Admin) -> None:
@@ -83,7 +84,7 @@ def test_close_unblocks_both_waits_without_brokers(name: str, silent: str, other
     producer = Producer({"bootstrap.servers": silent, "max.block.ms": LATE_MS, **options})
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(PRODUCER_CALLS[name], producer)
-        eventually(lambda: len(producer._asked) or producer.core._transactions, what="the call")
+        eventually(lambda: len(pending(producer)) or producer.core._transactions, what="the call")
         producer.close(0)
         assert isinstance(waiting.exception(20), ClientClosed)
     assert not other.network_thread.dead
@@ -94,14 +95,14 @@ def test_metadata_waiters_end_as_soon_as_close_begins(silent: str, other: Admin)
     producer = Producer({"bootstrap.servers": silent, "max.block.ms": LATE_MS, "delivery.timeout.ms": LATE_MS})
     with ThreadPoolExecutor(3) as pool:
         sending = [pool.submit(producer.send, "t", number, value=b"x") for number in range(2)]
-        eventually(lambda: len(producer._asked) == 2, what="two who wait for metadata")
-        producer._unanswered.add("sent before, and never answered for")
+        eventually(lambda: len(pending(producer)) == 2, what="two who wait for metadata")
+        unanswered(producer).add("sent before, and never answered for")
         closing = pool.submit(producer.close, LATE_MS)
         try:
             assert [type(one.exception(20)) for one in sending] == [ClientClosed, ClientClosed]
             assert not closing.done()
         finally:
-            producer._unanswered.answered("sent before, and never answered for")
+            unanswered(producer).answered("sent before, and never answered for")
         closing.result(30)
     assert not other.network_thread.dead
 
@@ -111,7 +112,7 @@ def test_a_consumer_in_use_is_not_closed_by_another_thread(silent: str, other: A
     consumer = Consumer({"bootstrap.servers": silent})
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(consumer.list_topics, 500)
-        eventually(lambda: consumer._use._owner, what="the call")
+        eventually(lambda: is_in_use(consumer), what="the call")
         with pytest.raises(KafkaError, match="for one thread at a time"):
             consumer.close(0)
         assert isinstance(waiting.exception(20), KafkaTimeout)

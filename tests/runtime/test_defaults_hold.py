@@ -16,6 +16,7 @@ from mirror.consumer.core import ConsumerCore
 from mirror.errors import KafkaTimeout
 from mirror.runtime.clock import process_rng
 from mirror.runtime.thread import acquire, release
+from tests.client_state import memory
 from tests.runtime.test_thread import CALLS as CONSUMER_CALLS
 from tests.runtime.test_thread import TP
 from tests.stalls import Stalls
@@ -81,7 +82,7 @@ def test_send_waits_for_metadata_as_long_as_max_block_says(max_block_ms: int, si
             producer.send("t", 0, value=b"x")
         assert took.ms >= max_block_ms - 1
         assert took.running_ms < 3_000
-        assert producer._memory.memory.free == producer._memory.memory.size, "it never came to memory"
+        assert memory(producer).memory.free == memory(producer).memory.size, "it never came to memory"
 
 
 def _draws(rng: random.Random) -> list[float]:

@@ -8,6 +8,7 @@ import pytest
 
 from mirror.client import Producer, TopicPartition
 from mirror.errors import ClientClosed, DeliveryTimeout, KafkaTimeout
+from tests.client_state import unanswered
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.record_batches import batch, build
 from tests.stalls import Stalls
@@ -34,12 +35,12 @@ def test_flush_and_close_wait_until_the_batch_has_its_outcome(producer: Producer
 
 
 def test_flush_by_default_ends_a_request_timeout_after_every_delivery(producer: Producer, stalls: Stalls) -> None:
-    producer._unanswered.add("a batch that never gets its outcome")
+    unanswered(producer).add("a batch that never gets its outcome")
     with stalls.timing() as took, pytest.raises(KafkaTimeout, match="1 batches were not acknowledged within 1300 ms"):
         producer.flush()
     assert took.ms >= 1_290
     assert took.running_ms < 2_300
-    producer._unanswered.answered("a batch that never gets its outcome")
+    unanswered(producer).answered("a batch that never gets its outcome")
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 250])
@@ -54,10 +55,10 @@ def test_flush_gives_up_after_its_timeout(timeout_ms: int, producer: Producer, s
 
 def test_the_longest_delivery_timeout_overflows_nowhere(silent: str) -> None:
     with Producer({"bootstrap.servers": silent, "delivery.timeout.ms": 2**63 - 1}) as producer:
-        producer._unanswered.add("a batch")
+        unanswered(producer).add("a batch")
         with pytest.raises(KafkaTimeout):
             producer.flush(10)
-        producer._unanswered.answered("a batch")
+        unanswered(producer).answered("a batch")
         assert producer._delivery_timer(None) == (2**63 - 1, 2**63 - 1)
 
 

@@ -37,7 +37,7 @@ def interrupt(
 
 def nothing_goes_on(thread: Any) -> bool:
     """Whether the network thread has no event that is still to be completed."""
-    return not len(thread.loop._reaper) and not thread.loop.events
+    return not len(thread.loop.reaper) and not thread.loop.events
 
 
 ALL: dict[str, tuple[Callable[[str], Any], Callable[[Any], object]]] = {

@@ -86,7 +86,7 @@ def give_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def keep(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Nothing is there, and no more than ``size`` bytes are kept."""
-    monkeypatch.setattr(pages, "_released", pages._Released())
+    monkeypatch.setattr(pages, "released", pages.Released())
     pages.keep_released(size)
 
 
@@ -234,7 +234,7 @@ def test_threads_may_release_side_by_side(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_forked_process_can_release() -> None:
     """Also where another thread held the lock at the fork."""
     (part,) = parts_of(answer(MB))
-    with pages._released._lock:
+    with pages.released._lock:
         child = os.fork()
         if not child:
             signal.alarm(10)  # ends it where it waits for ever
@@ -346,7 +346,7 @@ def test_of_what_is_released_as_a_whole_nothing_is_remembered(monkeypatch: pytes
     for _ in range(50):
         for part in parts_of(answer(*[500] * 100)):
             part.release()
-    assert (len(pages._released._kept), pages._released._bytes) == (0, 0)
+    assert (len(pages.released._kept), pages.released._bytes) == (0, 0)
 
 
 @settings(max_examples=30)

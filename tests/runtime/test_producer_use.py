@@ -26,6 +26,7 @@ from mirror.producer.batch.queue import ProducerId
 from mirror.runtime.thread import NetworkThread
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch
+from tests.client_state import memory, pending, place, unanswered
 from tests.polling import eventually
 
 AT_ONCE_S = 20.0
@@ -37,7 +38,7 @@ def producer(silent: str) -> Iterator[Producer]:
     """With memory for one batch, and partitions that it knows."""
     producer = Producer({"bootstrap.servers": silent, "batch.size": 1_000, "buffer.memory": 1_000})
     for tp in (TP, OTHER):
-        producer._place(*tp).known = True
+        place(producer, tp).known = True
     yield producer
     producer.close(0)
 
@@ -74,7 +75,7 @@ def _batch(size: int = 100) -> Batch:
 
 
 def _clean(producer: Producer) -> bool:
-    return producer._memory.memory.free == 1_000 and not producer._unanswered
+    return memory(producer).memory.free == 1_000 and not unanswered(producer)
 
 
 # --- callbacks
@@ -106,7 +107,7 @@ def test_nor_do_other_clients(silent: str) -> None:
         assert consumer.network_thread is admin.network_thread is producer.network_thread
         for call in (admin.list_topics, consumer.list_topics, lambda: producer.send("unknown", 0)):
             assert isinstance(_on(producer.network_thread, call), WrongState)
-        assert not len(producer._asked)
+        assert not len(pending(producer))
         consumer.close()
 
 
@@ -118,7 +119,7 @@ def test_what_need_not_wait_goes_on_there(producer: Producer) -> None:
     assert isinstance(_on(producer.network_thread, lambda: producer.send(*OTHER, value=b"no room")), WrongState)
     no_time = _on(producer.network_thread, lambda: producer.send_batch(OTHER, _batch(), block=False))
     assert isinstance(no_time, KafkaTimeout), "it would not have waited"
-    assert not producer._memory.memory.waiting
+    assert not memory(producer).memory.waiting
 
 
 @pytest.mark.parametrize("last", [True, False])
@@ -144,7 +145,7 @@ def test_a_callback_that_exits_leaves_nobody_waiting(silent: str) -> None:
         future.add_done_callback(lambda _: sys.exit("a callback's"))
     with ThreadPoolExecutor(1) as another:
         waiting = another.submit(admin.list_topics)
-        eventually(lambda: len(admin.network_thread.loop._reaper), what="a call under way")
+        eventually(lambda: len(admin.network_thread.loop.reaper), what="a call under way")
         producer.close(0)
         assert isinstance(waiting.exception(5), NetworkThreadDied)
     assert all(isinstance(future.exception(5), (ClientClosed, NetworkThreadDied)) for future in sent)
@@ -172,7 +173,7 @@ def test_a_hand_over_that_is_cut_short(
     shared: list[Future[Any] | None] = []
 
     def cut_short(core: Any, event: Event) -> None:
-        batch = producer._place(*TP).open
+        batch = place(producer, TP).open
         if batch is not None:
             shared.append(batch.append(None, b"of another thread", (), 0))
         if where == "after":
@@ -188,11 +189,11 @@ def test_a_hand_over_that_is_cut_short(
         if where == "after":
             break
         assert _clean(producer)
-        assert producer._place(*TP).open is None
+        assert place(producer, TP).open is None
     (other,) = [future for future in shared if future is not None]
     if where == "after":
         assert not other.done()
-        assert len(producer._unanswered) == 1
+        assert len(unanswered(producer)) == 1
         producer.close(0)
         assert isinstance(other.exception(0), ClientClosed)
     else:
@@ -220,14 +221,14 @@ def test_an_answer_that_comes_at_once_leaves_no_batch_behind(
         patch.setattr(producer.network_thread, "submit", lambda _, event: event.fail(KafkaError("at once")))
         sent = producer.send(*TP, value=b"")
     assert str(sent.exception(0)) == "at once"
-    assert producer._place(*TP).open is None
-    assert not producer._unanswered
+    assert place(producer, TP).open is None
+    assert not unanswered(producer)
 
 
 def test_a_batch_that_was_settled_while_it_was_filled_is_no_error(producer: Producer) -> None:
     producer.send(*TP, value=b"a")
-    place = producer._place(*TP)
-    batch = place.open
+    kept = place(producer, TP)
+    batch = kept.open
     assert batch is not None
     batch.complete_all(KafkaError("it expired"))
     with pytest.raises(WrongState, match="network thread"):
@@ -266,7 +267,7 @@ def _raised(call: Callable[[], object], kind: type[BaseException]) -> BaseExcept
 def test_threads_that_share_a_batch_while_it_is_handed_over(silent: str) -> None:
     """Every record has an answer, whichever thread began its batch."""
     producer = Producer({"bootstrap.servers": silent})
-    producer._place(*TP).known = True
+    place(producer, TP).known = True
     sent: list[Future[Any]] = []
 
     def work() -> None:

@@ -11,6 +11,7 @@ from mirror.client import Producer, TopicPartition
 from mirror.errors import DeliveryTimeout
 from mirror.timing import Timer
 from mirror.wire.api import Api
+from tests.client_state import memory, place
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action
 from tests.fakes.record_batches import batch, build
@@ -51,7 +52,7 @@ def test_delivery_timeout_begins_when_send_returns(
     cluster.control.on(api, Action(delay_ms=WAIT_MS))
     if wait == "memory":
         producer.send(*OTHER, value=b"x" * (SIZE - 100))
-        producer._place(*TP).known = True
+        place(producer, TP).known = True
     cluster.control.on(Api.PRODUCE, Action(silent=True), times=None)
     begun = cluster.clock.now()
     sent = call(producer)
@@ -84,18 +85,18 @@ def test_the_wait_for_memory_has_what_the_wait_for_metadata_left(
     """Behaviours 29 and 30 in the calls themselves, not in the rule alone."""
     producer = new_producer(**options)
     cluster.control.on(Api.METADATA, Action(delay_ms=WAIT_MS))
-    take, waits = producer._memory.take, list[tuple[int, str]]()
+    take, waits = memory(producer).take, list[tuple[int, str]]()
 
     def noted(tp: TopicPartition, count: int, timer: Timer, text: str) -> None:
         waits.append((timer.remaining_ms(), text))
         take(tp, count, timer, text)
 
-    monkeypatch.setattr(producer._memory, "take", noted)
+    monkeypatch.setattr(memory(producer), "take", noted)
     call(producer)
     ((found_ms, text),) = waits
     assert left_ms - WAIT_MS / 2 < found_ms <= left_ms
     assert text.startswith(limit)
-    producer._place(*TP).open = None
+    place(producer, TP).open = None
     waits.clear()
     call(producer)
     assert waits[0][0] > 10_000 - WAIT_MS / 2, "once the metadata is there, memory has it all"

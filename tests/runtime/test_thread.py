@@ -17,6 +17,7 @@ from mirror.consumer.core import ConsumerCore
 from mirror.errors import ClientClosed, KafkaError, KafkaTimeout, NetworkThreadDied
 from mirror.runtime import thread as thread_module
 from mirror.sandbox.ports import HOST
+from tests.client_state import is_in_use
 from tests.polling import eventually
 from tests.stalls import Stalls
 
@@ -72,7 +73,7 @@ def test_network_thread_death_fails_every_caller(name: str, consumer: Consumer) 
     consumer.assign([TP])
     with ThreadPoolExecutor(1) as other:
         waiting = other.submit(CALLS[name], consumer)
-        eventually(lambda: consumer._use._owner is not None, what="the call has begun")
+        eventually(lambda: is_in_use(consumer), what="the call has begun")
         break_loop(consumer)
         began = time.monotonic()
         error = waiting.exception(AT_ONCE_S)
@@ -92,7 +93,7 @@ def test_callers_in_other_threads_hear_of_it_too(silent: str) -> None:
     consumer = Consumer({"bootstrap.servers": silent})
     with ThreadPoolExecutor(5) as others:
         waiting = [others.submit(client.list_topics) for client in clients]
-        eventually(lambda: len(consumer.network_thread.loop._reaper) == 5, what="five calls are under way")
+        eventually(lambda: len(consumer.network_thread.loop.reaper) == 5, what="five calls are under way")
         break_loop(consumer)
         assert all(isinstance(one.exception(AT_ONCE_S), NetworkThreadDied) for one in waiting)
     for client in clients:
@@ -188,7 +189,7 @@ def test_a_slow_broker_is_no_stuck_thread(consumer: Consumer, monkeypatch: pytes
 def test_one_consumer_in_two_threads_is_an_error_at_once(consumer: Consumer) -> None:
     with ThreadPoolExecutor(1) as other:
         waiting = other.submit(consumer.poll, 120_000)
-        eventually(lambda: consumer._use._owner is not None, what="the poll has begun")
+        eventually(lambda: is_in_use(consumer), what="the poll has begun")
         began = time.monotonic()
         with pytest.raises(KafkaError, match="one thread at a time"):
             consumer.poll(120_000)

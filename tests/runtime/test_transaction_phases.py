@@ -24,9 +24,9 @@ class Asked:
 
     def __init__(self, servers: str, patch: pytest.MonkeyPatch) -> None:
         self.producer = Producer({"bootstrap.servers": servers, "transactional.id": "t"})
-        self._patch = patch
+        self.patch = patch
         self._submit = self.producer.network_thread.submit
-        self._open: list[CompletableEvent[Any]] = []
+        self.open: list[CompletableEvent[Any]] = []
         self.added: list[Collection[TopicPartition]] = []
         patch.setattr(self.producer.network_thread, "submit", self._keep)
 
@@ -34,13 +34,13 @@ class Asked:
         if isinstance(event, AddPartitionsEvent):
             self.added.append(event._tps)
         elif isinstance(event, TransactionEvent):
-            self._open.append(event)
+            self.open.append(event)
         elif core is None:
             self._submit(core, event)
 
     def answer(self, error: KafkaError | None = None) -> None:
         """To the question that waits for longest."""
-        event = self._open.pop(0)
+        event = self.open.pop(0)
         event.complete(None) if error is None else event.fail(error)
 
     def begin(self) -> None:
@@ -133,7 +133,7 @@ def test_a_commit_whose_end_is_out_cannot_be_aborted(asked: Asked) -> None:
     asked.begin()
     commit = asked.producer.commit_transaction_async()
     aborts = [asked.producer.abort_transaction_async() for _ in range(2)]
-    asked._open.append(asked._open.pop(0))  # the commit is answered last
+    asked.open.append(asked.open.pop(0))  # the commit is answered last
     for abort in aborts:
         asked.answer(WrongState("the commit is under way"))
         assert isinstance(abort.exception(0), WrongState)
@@ -184,8 +184,8 @@ def test_a_call_that_ran_out_of_time_says_how_to_go_on(call: str, asked: Asked) 
         asked.begin()
     outcome = getattr(asked.producer, f"{call}_async")(100)
     cause = KafkaError("no coordinator")
-    asked._open[0].last_error = cause
-    asked._open.pop().expire()
+    asked.open[0].last_error = cause
+    asked.open.pop().expire()
     error = outcome.exception(0)
     assert isinstance(error, KafkaTimeout)
     assert str(error) == (
@@ -198,7 +198,7 @@ def test_a_call_that_ran_out_of_time_says_how_to_go_on(call: str, asked: Asked) 
 def test_close_does_not_wait_for_an_outcome_that_cannot_come(ending: str, asked: Asked) -> None:
     """The call was never handed over: its thread had died."""
     asked.begin()
-    asked._patch.undo()
+    asked.patch.undo()
     thread = asked.producer.network_thread
     calls: list[Callable[[], object]] = [getattr(asked.producer, ending), asked.producer.close]
 

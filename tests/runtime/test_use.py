@@ -11,6 +11,7 @@ import pytest
 from mirror.client import Consumer, Producer, TopicPartition
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import ClientClosed, ConfigError, KafkaError, NetworkThreadDied
+from tests.client_state import is_in_use
 from tests.fakes.record_batches import batch, build
 from tests.polling import eventually
 
@@ -23,7 +24,7 @@ def test_a_refused_assign_changes_nothing(silent: str) -> None:
     consumer.assign([TP])
     with ThreadPoolExecutor(1) as other:
         waiting = other.submit(consumer.poll, 120_000)
-        eventually(lambda: consumer._use._owner is not None, what="the poll has begun")
+        eventually(lambda: is_in_use(consumer), what="the poll has begun")
         with pytest.raises(KafkaError, match="one thread at a time"):
             consumer.assign([OTHER])
         # Whose turn it is not hears that, and not what only holds for the one whose turn it is.

@@ -97,8 +97,8 @@ def test_history_is_bounded_for_all_sample_times(gaps_ms: list[int]) -> None:
     for gap_ms in gaps_ms:
         at_ms += gap_ms
         lags.add_sample(at_ms, {TP: PartitionOffsets(0, 5, 1)})
-        assert len(lags._history.samples) <= MAX_SAMPLES
-        assert lags._history.samples[-1].time_ms == at_ms
+        assert len(lags.history.samples) <= MAX_SAMPLES
+        assert lags.history.samples[-1].time_ms == at_ms
         rates = lags.estimates(at_ms)[TP][2:4]
         assert rates == ((None, None) if at_ms == T0 + gaps_ms[0] else (0.0, 0.0))
 
@@ -118,7 +118,7 @@ def test_seconds_lie_between_the_samples_around_them(history: list[tuple[int, Pa
     for at_ms, seen in grown:
         lags.add_sample(at_ms, {TP: seen})
     now_ms = grown[-1][0]
-    kept = [(sample.time_ms, sample.ends[0]) for sample in lags._history.samples]
+    kept = [(sample.time_ms, sample.ends[0]) for sample in lags.history.samples]
     seconds = lags.estimates(now_ms)[TP].seconds
     at_most = (now_ms - max(at for at, there in kept if there <= progress)) / 1000
     at_least = (now_ms - min(at for at, there in kept if there > progress)) / 1000

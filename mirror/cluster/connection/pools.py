@@ -111,7 +111,7 @@ class ConnectionPool:
         self._size = size
         self._new_channel = new_channel
         self._slow_after_ms = slow_after_ms
-        self._brokers: dict[int, _Broker] = {}
+        self.brokers: dict[int, _Broker] = {}
         self._refused: set[int] = set()
         self._tokens = itertools.count()
 
@@ -124,9 +124,9 @@ class ConnectionPool:
         for a partition whose latency is unknown; others are not queued behind its first request. The connection has to
         be used, by :meth:`carry`, before the next one is picked.
         """
-        broker = self._brokers.get(node)
+        broker = self.brokers.get(node)
         if broker is None:
-            broker = self._brokers[node] = _Broker(self._slow_after_ms)
+            broker = self.brokers[node] = _Broker(self._slow_after_ms)
         self._update_slow(broker, now)
         if dedicated and not slow:
             slot = self._pick_for_new(broker, node, now)
@@ -176,7 +176,7 @@ class ConnectionPool:
         """
         if not slot.outstanding or not self._ready(slot, now):
             return False
-        if (broker := self._brokers.get(slot.node)) is not None:
+        if (broker := self.brokers.get(slot.node)) is not None:
             self._update_slow(broker, now)
         if not slot.slow and not slot.has_room:
             self._refuse(slot.node)
@@ -198,7 +198,7 @@ class ConnectionPool:
         """Whether to wait for an opening connection instead of queueing behind ``best``."""
         if behind_slow:  # its response time is unknown, but the new connection may fail, too
             return best.dedicated and self._network.trouble(best.node) is None
-        return self._brokers[best.node].is_overdue(best, now)
+        return self.brokers[best.node].is_overdue(best, now)
 
     def _idle_slot(self, slots: list[Slot], node: int, now: int) -> tuple[Slot | None, bool]:
         """Return an idle connection, and whether one is opening."""
@@ -314,7 +314,7 @@ class ConnectionPool:
             return
         if token == next(iter(slot.outstanding)):
             # Requests that fail together with their connection say nothing about response times.
-            if answered and (broker := self._brokers.get(slot.node)) is not None:
+            if answered and (broker := self.brokers.get(slot.node)) is not None:
                 broker.record_latency(at_ms - slot.since_ms)
             slot.since_ms = at_ms
         slot.bytes -= slot.outstanding.pop(token)
@@ -333,7 +333,7 @@ class ConnectionPool:
         """Find connections that have become slow where a request waits for room; return ms until the next check."""
         wait = FOREVER_MS
         for node in list(self._refused):
-            broker = self._brokers.get(node)
+            broker = self.brokers.get(node)
             if broker is None or self._network.throttled(node, now):
                 continue
             if broker.late(now):
@@ -346,12 +346,12 @@ class ConnectionPool:
 
     def retain(self, nodes: Collection[int]) -> None:
         """Drop the connections to brokers that are not among ``nodes``, except for those in use."""
-        for node in [node for node in self._brokers if node not in nodes]:
-            broker = self._brokers[node]
+        for node in [node for node in self.brokers if node not in nodes]:
+            broker = self.brokers[node]
             for slots in (broker.common, broker.quarantined):
                 for slot in [slot for slot in slots if not slot.outstanding]:
                     slots.remove(slot)
                     self._network.forget(slot.channel)
             if not any(True for _ in broker.all()):
-                del self._brokers[node]
+                del self.brokers[node]
                 self._refused.discard(node)

@@ -94,7 +94,7 @@ class PagedPart:
 
     def release(self) -> None:
         """Allow the memory to be reused. Called once, from any thread."""
-        _released.add(self._frame, self._first, self._last, self._size)
+        released.add(self._frame, self._first, self._last, self._size)
 
 
 class _Waiting:
@@ -107,7 +107,7 @@ class _Waiting:
         self.first, self.last, self.size = first, last, size
 
 
-class _Released:
+class Released:
     """Released memory, oldest first: parts of responses, and spares: the memory of whole ones."""
 
     def __init__(self) -> None:
@@ -201,12 +201,12 @@ def _unused(frame: _Frame, first: int, last: int) -> tuple[int, int]:
     return start, end
 
 
-_released: Final = _Released()
+released: Final = Released()
 
 
 def keep_released(size: int) -> None:
     """Keep at most ``size`` bytes of released memory in this process from now on."""
-    _released.keep_bytes = size
+    released.keep_bytes = size
 
 
 # Invariant: A response of which a part was given back to the system is no spare for later ones: two threads would use
@@ -217,11 +217,11 @@ def recycled(size: int) -> memoryview:
 
     It may be reused once all its :func:`parts_of` are released, also while views of it exist.
     """
-    return _released.take(size)
+    return released.take(size)
 
 
 def _after_fork() -> None:
-    _released.renew_lock()
+    released.renew_lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -155,11 +155,11 @@ class LagTracker:
     """Tracks the lags of a flow's partitions. Not thread-safe. 100,000 partitions take about 40 MB."""
 
     def __init__(self, *, window_ms: int = WINDOW_MS) -> None:
-        self._history: Final = OffsetHistory(window_ms=window_ms)
+        self.history: Final = OffsetHistory(window_ms=window_ms)
 
     def add_sample(self, time_ms: int, seen: Mapping[TopicPartition, PartitionOffsets]) -> None:
         """Add the offsets of all partitions at ``time_ms``; see :meth:`OffsetHistory.add_sample`."""
-        self._history.add_sample(time_ms, seen)
+        self.history.add_sample(time_ms, seen)
 
     def estimates(
         self,
@@ -174,7 +174,7 @@ class LagTracker:
         retention is not known. A partition is stuck if its progress has not moved for ``stuck_after_s``; pass ``inf``
         if the flow is not supposed to copy now.
         """
-        history = self._history
+        history = self.history
         if not history.samples:
             return {}
         caught_up_s = max(CAUGHT_UP_S, (now_ms - (history.previous_ms or now_ms)) / 1000)
