@@ -1,4 +1,4 @@
-"""The way of whole copies between clusters in memory, and what their results say about it."""
+"""Whole copies by one way after another between clusters in memory. Which way a batch goes: tests/relay/batches."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import time
 
 import pytest
 
-from mirror.client import Admin, OffsetAndMetadata, Producer, TopicPartition
-from mirror.relay.batches.reencode_decision import MAX_SMALL_BATCH_BYTES
+from mirror.client import OffsetAndMetadata, Producer, TopicPartition
 from mirror.relay.model.ranges import Outcome, RangeResult
-from mirror.relay.model.way import Way
 from mirror.relay.partition.writers.fence import transactional_id
-from mirror.relay.progress.committed import ProgressStore, group_of, lazy_group_of
+from mirror.relay.progress.committed import group_of, lazy_group_of
 from mirror.wire.api import Api
 from tests.fakes.control import Action
 from tests.fakes.record_batches import build
 from tests.relay.fake_pair import FLOW, FakePair
-
-OLD, YOUNG = "records are older than 12 h", "records are younger than 12 h"
 
 
 @pytest.fixture
@@ -32,50 +28,6 @@ def write(pair: FakePair, value: bytes, *, young: bool) -> None:
 
 def said(result: RangeResult) -> tuple[Outcome, str, str]:
     return result.outcome, result.way, result.way_reason
-
-
-def way_of_progress(pair: FakePair) -> Way:
-    tp = TopicPartition("paris.t", 0)
-    with Admin({"bootstrap.servers": pair.target.bootstrap}) as admin:
-        return ProgressStore(admin, FLOW).read([tp])[tp].way
-
-
-def test_young_records_go_by_sequence_and_old_ones_in_transactions(pair: FakePair) -> None:
-    write(pair, b"young", young=True)
-    assert said(pair.copy(exactly_once_by="auto")) == (Outcome.COMPLETE, "sequences", YOUNG)
-    assert way_of_progress(pair) is Way.SEQUENCES
-    write(pair, b"old", young=False)
-    assert said(pair.copy(exactly_once_by="auto")) == (Outcome.COMPLETE, "transactions", OLD)
-    assert way_of_progress(pair) is Way.TRANSACTIONS
-    assert said(pair.copy(exactly_once_by="auto")) == (Outcome.COMPLETE, "", ""), "nothing was left to choose a way for"
-    assert pair.values() == [b"young", b"old"]
-
-
-def test_a_compacted_source_goes_in_transactions(pair: FakePair) -> None:
-    pair.source.topics["t"].configs["cleanup.policy"] = "compact"
-    write(pair, b"young", young=True)
-    expected = (Outcome.COMPLETE, "transactions", "the source topic is compacted")
-    assert said(pair.copy(exactly_once_by="auto")) == expected
-
-
-def test_forced_sequences_copy_up_to_the_first_old_record(pair: FakePair) -> None:
-    young, old = (value * (MAX_SMALL_BATCH_BYTES + 1) for value in (b"y", b"o"))  # smaller ones would be merged
-    write(pair, young, young=True)
-    write(pair, old, young=False)
-    result = pair.copy(exactly_once_by="sequences")
-    assert said(result) == (Outcome.FAILED, "sequences", 'exactly-once-by = "sequences"')
-    assert "t-0: the batch at offset 1, whose newest timestamp is 1700000000000" in str(result.error)
-    assert 'set exactly-once-by = "auto"' in str(result.error)
-    assert pair.values() == [young]
-    assert said(pair.copy(exactly_once_by="auto")) == (Outcome.COMPLETE, "transactions", OLD)
-    assert pair.values() == [young, old]
-
-
-def test_transactions_are_the_reason_of_a_flow_that_demands_them(pair: FakePair) -> None:
-    write(pair, b"young", young=True)
-    expected = (Outcome.COMPLETE, "transactions", 'exactly-once-by = "transactions"')
-    assert said(pair.copy(exactly_once_by="transactions")) == expected
-    assert way_of_progress(pair) is Way.TRANSACTIONS
 
 
 @pytest.mark.parametrize("by", ["sequences", "transactions"])
