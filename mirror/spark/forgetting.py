@@ -134,6 +134,9 @@ def kept_resources(flow: FlowConfig) -> list[Resource]:
     return found + [Resource(cluster=cluster, kind="topic", name=name, why=why) for cluster, name, why in shared]
 
 
+# Invariant: mirror forget removes only what the flow alone writes, by exact names, and may be repeated after any
+#   failure.
+# Test: tests/cli/test_forget.py::test_what_a_flow_keeps_is_removed_and_nothing_else
 def forget(config: MirrorConfig, flow: FlowConfig, *, dry_run: bool, force: bool) -> Forgotten:
     """Remove what ``flow`` keeps on its target; with ``dry_run`` only find it. It may be repeated.
 

@@ -81,6 +81,10 @@ class RunControlClient:
                 attempts=newest_attempts(old.attempts + attempts),
             )
 
+    # Invariant: Of two runs the later claim has the flow, by its generation: neither clocks nor a late write give it
+    #   back to the earlier one, and no write takes back what another process has commanded.
+    # Test: tests/spark/test_run_control.py::test_a_run_that_was_replaced_cannot_take_the_flow_back
+    # Test: tests/spark/test_control_decision.py::test_a_committed_record_takes_nothing_back_and_needs_no_further_commit
     def claim(self, earlier: Container[str] = ()) -> RunControl | None:
         """Make this run the one that copies the flow. Return the run that it takes over from, unless that has ended.
 

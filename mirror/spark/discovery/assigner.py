@@ -51,6 +51,10 @@ class AnnouncingRun(Protocol):
         """Have the running tasks read the assignments up to ``version``. Raises KafkaError."""
 
 
+# Invariant: All entries are committed again once a task has begun again, because brokers delete the offsets of a
+#   deleted topic and late commits undo entries; of a topic that is gone nothing is kept.
+# Test: tests/spark/discovery/test_assigner.py::test_all_entries_are_renewed_once_a_task_has_begun_again
+# Test: tests/spark/discovery/test_assigner.py::test_nothing_is_kept_of_a_released_topic_that_does_not_exist_any_more
 class Assigner:
     """The assignments of one job, on the target.
 

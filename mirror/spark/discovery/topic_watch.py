@@ -41,6 +41,12 @@ class Prepare(Protocol):
         ...
 
 
+# Invariant: A new partition is prepared, given to one task and copied from its first record; one that cannot be added
+#   is tried again and keeps no other one.
+# Test: tests/spark/discovery/test_topic_watch.py::test_what_is_new_is_prepared_and_given_to_a_task_once
+# Test: tests/spark/discovery/test_topic_watch.py::test_a_new_partition_is_copied_from_its_first_record
+# Test: tests/spark/discovery/
+#   test_topic_watch.py::test_a_partition_that_cannot_be_added_keeps_no_other_one_from_it_and_is_tried_again
 class TopicWatch:
     """Discovers what is new. For one thread; its calls wait for the clusters."""
 

@@ -83,6 +83,8 @@ def _properties_kept(context: SparkContext) -> Iterator[None]:
                 context.setLocalProperty(key, cast("str", value))  # None removes it
 
 
+# Invariant: What tasks have copied is recorded although Spark gives up another one: results come in an accumulator.
+# Test: tests/spark/driver/test_flow_job.py::test_what_tasks_have_copied_is_recorded_although_another_one_is_lost
 class FlowJob(Generic[T, R]):
     """One Spark job. Spark retries a task whose process dies, at most ``spark.task.maxFailures`` times."""
 

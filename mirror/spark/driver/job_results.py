@@ -42,6 +42,12 @@ _SHOWN_EVERY_MS: Final = 5_000
 """The report of a flow is made again this often while reports come: it has all of its partitions."""
 
 
+# Invariant: What tasks report is counted once, and in one period; what lost tasks of a scheduled run have copied is
+#   read from the progress on the target.
+# Test: tests/spark/driver/
+#   test_job_results.py::test_a_report_has_one_period_and_one_that_comes_while_it_ends_is_in_the_next
+# Test: tests/spark/driver/test_job_results.py::test_a_copy_whose_first_reports_were_lost_is_counted_once
+# Test: tests/spark/driver/test_flow_run.py::test_what_lost_tasks_have_copied_is_read_from_the_target
 class JobResults:
     """The results of one job of one run. Thread-safe; :meth:`update` and :meth:`finish` are for one thread."""
 

@@ -66,6 +66,12 @@ _CLOSE_MS: Final = 2_000
 _SUBJECT: Final = "what the tasks report"
 
 
+# Invariant: What a flow's runs know of it is in the status topic, not in the report folder: any host continues what
+#   another one has stored.
+# Test: tests/spark/driver/test_run_status.py::test_one_client_of_the_driver_follows_the_topic_for_all_that_need_to_know
+# Test: tests/spark/driver/
+#   test_run_status.py::test_a_verification_on_any_host_reaches_the_next_run_and_the_next_verification
+# Test: tests/spark/ledger/test_status_table.py::test_lost_report_folders_take_no_partition_s_turns
 class RunStatus:
     """The status of one flow in one run. Times are ms since 1970. May be used by several threads."""
 

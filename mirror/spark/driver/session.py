@@ -236,6 +236,8 @@ def local_only_settings(given: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in defaults.items() if name not in given}
 
 
+# Invariant: Tasks are never run twice at once on purpose: both attempts would fence each other.
+# Test: tests/spark/driver/test_session.py::test_a_job_refuses_tasks_that_begin_a_second_time_while_the_first_one_runs
 def refuse_speculation(settings: Mapping[str, str]) -> None:
     """Raise FlowError if Spark would begin tasks a second time."""
     if settings.get(_SPECULATION, "false").lower() == "true":

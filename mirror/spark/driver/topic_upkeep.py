@@ -69,6 +69,12 @@ class _Step:
     """The last error, until it succeeds."""
 
 
+# Invariant: A stream compares all topics of the source with the target again and again, never with a plan: what could
+#   not be created is tried again, less and less often.
+# Test: tests/spark/driver/
+#   test_topic_upkeep.py::test_new_topics_are_discovered_and_what_could_not_be_created_is_tried_again
+# Test: tests/spark/driver/
+#   test_topic_upkeep.py::test_an_error_of_several_steps_is_reported_once_and_met_less_and_less_often
 class TopicUpkeep:
     """The thread. Nothing else prepares topics of the flow, or changes its assignments, while it runs."""
 

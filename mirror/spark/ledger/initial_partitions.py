@@ -47,6 +47,9 @@ class Selection:
         return flow.model_copy(update=changed)
 
 
+# Invariant: With start = "latest" only what the source had at the stream's first start begins at its end, however often
+#   the flow starts again.
+# Test: tests/spark/ledger/test_initial_partitions.py::test_only_what_the_first_start_found_is_initial
 class InitialPartitions:
     """Those of one flow. It may start many times."""
 

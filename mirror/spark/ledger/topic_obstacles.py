@@ -41,6 +41,8 @@ class Obstacle:
         return f"{subject} {topic} cannot be copied: {self.reason}"
 
 
+# Invariant: A topic that cannot be copied is its own failure, and the others are planned.
+# Test: tests/spark/ledger/test_topic_obstacles.py::test_each_topic_with_an_obstacle_fails_and_the_others_are_planned
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetTopics:
     """The outcome of the last preparation of a flow's target topics, by source topic."""

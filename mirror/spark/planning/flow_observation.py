@@ -219,6 +219,10 @@ class _SourceReading:
             for error in [self._failed.get(tp)]
         ]
 
+    # Invariant: A source log that was cut back and ends at the progress again is a gap, although there is nothing to
+    #   read.
+    # Test: tests/spark/planning/
+    #   test_flow_observation.py::test_log_that_was_cut_back_and_ends_at_the_progress_again_is_named
     def compared(
         self, partitions: Iterable[SourcePartition], progress: Mapping[TopicPartition, Progress]
     ) -> list[SourcePartition]:
@@ -261,6 +265,9 @@ _LookUp = Callable[[Collection[TopicPartition], int], Mapping[TopicPartition, in
 """Returns the offsets of a time (ms since 1970; -1: no record is as late) of the partitions that answer."""
 
 
+# Invariant: A start position that the source has not reached yet is not committed: it would look like a truncated log.
+# Test: tests/spark/planning/
+#   test_flow_planner.py::test_an_offset_that_the_source_has_not_reached_yet_is_no_start_position
 def _first_offsets(
     flow: FlowConfig, look_up: _LookUp, earliest: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:

@@ -90,6 +90,8 @@ def apply_limits(flow: FlowConfig, backlogs: Sequence[Backlog]) -> LimitResult:
     return found
 
 
+# Invariant: Limits are fair: no partition starves, neither the largest nor the one that waits longest or fails.
+# Test: tests/spark/planning/test_limits.py::test_no_partition_starves
 def fair_order(backlogs: Sequence[Backlog]) -> list[Backlog]:
     """Return the order in which backlogs get their turn: alternately the longest waiting and the largest.
 

@@ -43,6 +43,8 @@ class MissingPermissions:
     warnings: list[str] = field(default_factory=list)
 
 
+# Invariant: A missing permission is reported by what brokers say, never on a guess.
+# Test: tests/spark/preflight/test_permission_check.py::test_permissions_that_brokers_do_not_return_give_no_lines
 def missing_permissions(found: FlowPermissions) -> MissingPermissions:
     """Return what a flow lacks. An operation that is missing on a resource is named once, by the first that needs it.
 
@@ -120,6 +122,9 @@ class _Check:
         return _line(operations, resource, permission.cluster(self._found.flow), why, granted, grant)
 
 
+# Invariant: A permission that only sequences need stops no flow that can do without.
+# Test: tests/spark/preflight/
+#   test_permission_check.py::test_unreadable_brokers_are_a_note_or_refuse_a_flow_that_demands_sequences
 def absent_of(allowed: Operations, needed: Collection[AclOperation]) -> set[AclOperation]:
     """Return the ``needed`` operations that are not ``allowed``; only Describe if that is absent: it hides the rest."""
     return set(needed) - allowed if AclOperation.DESCRIBE in allowed else {AclOperation.DESCRIBE}

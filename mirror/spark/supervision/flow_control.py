@@ -93,6 +93,12 @@ class ClaimedRun:
         self._control.request().result()
 
 
+# Invariant: One thread of a run writes its control record, because an OffsetCommit compares nothing: of two writers the
+#   later one would undo what the other has written.
+# Test: tests/spark/supervision/test_flow_control.py::test_a_run_of_an_earlier_start_changes_nothing_any_more
+# Test: tests/spark/supervision/test_flow_control.py::test_the_end_of_a_job_is_no_stop_of_the_flow
+# Test: tests/spark/driver/
+#   test_stream_control.py::test_a_run_whose_target_is_edited_is_controlled_until_its_tasks_have_ended
 class FlowControl:
     """Renews the record of the flow's last claim each 10 s, and follows it each second. All methods are thread-safe.
 
@@ -150,6 +156,13 @@ class FlowControl:
 
     # --- for other threads
 
+    # Invariant: A flow is known as a run while it waits, prepares or copies, unless another run copies it: its record
+    #   is renewed from the claim on, so that mirror stop finds it.
+    # Test: tests/spark/supervision/
+    #   test_flow_control.py::test_a_claimed_flow_is_renewed_from_the_claim_on_whatever_its_start_waits_for
+    # Test: tests/spark/supervision/
+    #   test_flow_control.py::test_a_waiting_flow_is_known_as_a_run_unless_another_one_copies_it
+    # Test: tests/spark/driver/test_flow_run.py::test_mirror_stop_ends_a_run_that_prepares
     def claim(self, run: str, then: Callable[[ClaimedRun], object] = bool) -> ClaimedRun:
         """Make ``run`` the one that copies the flow, whatever run has it, and wait for that. Raises KafkaError.
 

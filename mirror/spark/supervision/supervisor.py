@@ -123,6 +123,10 @@ class _Flow:
     is_cancelled: bool = False
 
 
+# Invariant: Each flow runs whenever it can: an edit, an addition or a removal concerns its own flow, a wrong edit
+#   changes nothing, and nor does a late thread of a start that was given up.
+# Test: tests/spark/supervision/test_supervisor.py::test_flows_are_added_and_removed_while_the_others_run
+# Test: tests/spark/supervision/test_supervisor.py::test_a_start_that_was_given_up_changes_nothing_of_the_next_one
 class Supervisor:
     """For the driver's main thread. A flow's events are applied one after the other, in this thread."""
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
 
 
+# Invariant: No secret is in what Spark pickles, in an event log or in a log: a task is given paths and names only, and
+#   loads the configuration itself.
+# Test: tests/security/test_no_secret_is_shown.py::test_no_secret_is_shown
 @dataclass(frozen=True, slots=True)
 class FlowOptions:
     """One flow in one run."""

@@ -23,6 +23,9 @@ _POLL_S: Final = 0.1
 """flock(2) has no timeout."""
 
 
+# Invariant: Two jobs never share a report folder, and no other user can replace, read or lock it.
+# Test: tests/spark/driver/test_report_lock.py::test_a_second_run_is_refused_until_the_first_has_ended
+# Test: tests/spark/driver/test_report_lock.py::test_a_report_folder_that_another_user_has_made_is_refused
 @contextlib.contextmanager
 def locked(report_dir: Path, *, wait_s: float = WAIT_S) -> Iterator[None]:
     """Lock the folder for this process while the block runs. The kernel releases the lock however the process ends.
