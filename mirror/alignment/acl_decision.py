@@ -18,7 +18,7 @@ from mirror.cluster.acls import AclBinding, AclPermission, PatternType, Resource
 _EVERYONE: Final = "User:*"
 
 
-class Mark(enum.StrEnum):
+class AclMark(enum.StrEnum):
     """How this flow knows an ACL of the target."""
 
     MAKING = "making"
@@ -63,12 +63,12 @@ class Reason(enum.StrEnum):
 
 NO_DRIFT: Final = frozenset({Reason.ONLY_ON_TARGET, Reason.OTHER_FLOW})
 
-Known = Mapping[AclBinding, Mark]
+Known = Mapping[AclBinding, AclMark]
 """What the inventory has, by ACL of the target."""
 
 
 @dataclass(slots=True, kw_only=True)
-class AclChange(Change[Mark]):
+class AclChange(Change[AclMark]):
     """An ACL that is on one side alone, or in step; the latter is held without a reason."""
 
     verb: Verb | None = None
@@ -93,12 +93,12 @@ class AclDecisions:
         """Leave an ACL as it is."""
         self.changes[acl].hold(reason, detail)
 
-    def known(self) -> dict[AclBinding, Mark]:
+    def known(self) -> dict[AclBinding, AclMark]:
         """Return what the inventory is to have by the outcomes of the changes now."""
         return {acl: mark for acl, one in self.changes.items() if (mark := one.stored) is not None}
 
 
-def _leave(kept: Mark | None, reason: Reason | None = None) -> AclChange:
+def _leave(kept: AclMark | None, reason: Reason | None = None) -> AclChange:
     change = AclChange(kept=kept, intent=None, settled=None, outcome=Outcome.HELD)
     change.reason = reason
     return change
@@ -122,18 +122,18 @@ def decide(wanted: Wanted, at_target: Iterable[AclBinding], known: Known, *, ado
     for acl in wanted.acls:
         mark = known.get(acl)
         if acl in there:
-            found.changes[acl] = _leave(Mark.MADE if mark is Mark.UNWANTED else mark or Mark.SEEN)
-        elif mark in {None, Mark.MAKING, Mark.UNWANTED} or adopt:
-            found.changes[acl] = AclChange(kept=mark, intent=Mark.MAKING, settled=Mark.MADE, verb=Verb.CREATE)
+            found.changes[acl] = _leave(AclMark.MADE if mark is AclMark.UNWANTED else mark or AclMark.SEEN)
+        elif mark in {None, AclMark.MAKING, AclMark.UNWANTED} or adopt:
+            found.changes[acl] = AclChange(kept=mark, intent=AclMark.MAKING, settled=AclMark.MADE, verb=Verb.CREATE)
         else:
             found.changes[acl] = _leave(mark, Reason.REMOVED)
     for acl in there:
         if acl in wanted.acls:
             continue
         mark = known.get(acl)
-        if mark in {Mark.MADE, Mark.UNWANTED} or (mark is Mark.MAKING and adopt):
-            found.changes[acl] = AclChange(kept=Mark.MADE, intent=Mark.MADE, settled=None, verb=Verb.DELETE)
-        elif mark is Mark.MAKING:
+        if mark in {AclMark.MADE, AclMark.UNWANTED} or (mark is AclMark.MAKING and adopt):
+            found.changes[acl] = AclChange(kept=AclMark.MADE, intent=AclMark.MADE, settled=None, verb=Verb.DELETE)
+        elif mark is AclMark.MAKING:
             found.changes[acl] = _leave(mark, Reason.CREATION_UNKNOWN)
         elif acl.resource_type is ResourceType.TOPIC and _is_named(acl) and acl.name in wanted.topics:
             found.changes[acl] = _leave(None, Reason.ONLY_ON_TARGET)
@@ -150,7 +150,7 @@ def limit(found: AclDecisions, most: int, known: Known) -> None:
     Denials count, and are created beyond ``most``, too: without one, an ACL that is on the target already would allow
     what the source denies. ``known`` is what the inventory had.
     """
-    created = sum(mark in {Mark.MADE, Mark.UNWANTED} for mark in known.values())
+    created = sum(mark in {AclMark.MADE, AclMark.UNWANTED} for mark in known.values())
     created += len(found.due(Verb.CREATE, AclPermission.DENY))
     over = list(found.due(Verb.CREATE, AclPermission.ALLOW))[max(0, most - created) :]
     for acl in over:
@@ -204,7 +204,7 @@ def keep_for_others(found: AclDecisions, wanted: Mapping[str, Collection[AclBind
         users = [flow for flow, acls in wanted.items() if acls is not None and acl in acls]
         unknown = [flow for flow, acls in wanted.items() if acls is None]
         if users or unknown:
-            one.kept = Mark.UNWANTED
+            one.kept = AclMark.UNWANTED
         if users:
             one.hold(Reason.OTHER_FLOW, ", ".join(users))
         elif unknown:

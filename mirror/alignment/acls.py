@@ -18,7 +18,7 @@ from mirror.alignment.acl_decision import (
     NO_DRIFT,
     AclChange,
     AclDecisions,
-    Mark,
+    AclMark,
     Reason,
     Verb,
     decide,
@@ -189,13 +189,13 @@ class AclAlignment:
                 found.take(record.key, record.value)
         except KafkaError:
             return None
-        return [acl for acl, mark in found.acls.items() if mark is not Mark.UNWANTED]
+        return [acl for acl, mark in found.acls.items() if mark is not AclMark.UNWANTED]
 
     def _kept(self, owned: Collection[str], known: Acls) -> Collection[str]:
         """Return the groups whose positions the flow keeps. Raises KafkaError."""
         if self.rules.takes_group is None:
             return ()
-        made = (acl for acl, mark in known.items() if mark is Mark.MADE)
+        made = (acl for acl, mark in known.items() if mark is AclMark.MADE)
         settled = {acl.name for acl in made if acl.resource_type is ResourceType.GROUP}
         found = self._kept_groups(owned.__contains__, settled)
         return settled if found is None else found  # a broker may lag: all of their ACLs would be deleted

@@ -28,7 +28,7 @@ _COPIES_DEPEND_ON: Final = frozenset(
 """A copy reads these when it begins: they decide how a batch goes exactly once, and which timestamps it may have."""
 
 
-class Mark(enum.StrEnum):
+class ConfigMark(enum.StrEnum):
     """How this flow knows a key of a target topic."""
 
     SET = "set"
@@ -42,7 +42,7 @@ class Mark(enum.StrEnum):
 class Known(NamedTuple):
     """What the inventory has about one key of a target topic."""
 
-    mark: Mark
+    mark: ConfigMark
     value: str | None = None
     """The value on the target; None: it was reset there."""
     before: tuple[str | None, ...] = ()
@@ -50,7 +50,7 @@ class Known(NamedTuple):
 
     def settled(self) -> Known | None:
         """Return what is known after the change was made; None: nothing."""
-        return None if self.mark is Mark.SET and self.value is None else self._replace(before=())
+        return None if self.mark is ConfigMark.SET and self.value is None else self._replace(before=())
 
 
 class Act(enum.Enum):
@@ -177,13 +177,13 @@ def _decide(key: str, seen: Observed, *, forced: bool) -> Decision:
     known = seen.known
     if forced:
         return _change(seen)
-    if known is None or known.mark is Mark.DIFFERED:
+    if known is None or known.mark is ConfigMark.DIFFERED:
         if known is None and seen.target is None and seen.begun:
             return _change(seen)
         return _leave(seen, Reason.CHANGED if known is None and seen.begun else Reason.BEFORE)
     if not any(equal(key, seen.target, value) for value in (known.value, *known.before)):
         return _leave(seen, Reason.CHANGED)
-    if seen.source is None and known.mark is Mark.SEEN:
+    if seen.source is None and known.mark is ConfigMark.SEEN:
         return _hold(seen, Reason.NOT_OWN)
     return _change(seen)
 
@@ -198,7 +198,7 @@ def _change(seen: Observed) -> Decision:
     pending = (seen.known.value, *seen.known.before) if seen.known is not None and seen.known.before else ()
     before = tuple(dict.fromkeys((seen.target, *pending)))[:_MOST_BEFORE]
     act = Act.RESET if seen.source is None else Act.SET
-    return Decision(act, Known(Mark.SET, seen.source, before))
+    return Decision(act, Known(ConfigMark.SET, seen.source, before))
 
 
 def _hold(seen: Observed, reason: Reason) -> Decision:
@@ -208,15 +208,15 @@ def _hold(seen: Observed, reason: Reason) -> Decision:
 def _known_when_held(seen: Observed) -> Known | None:
     """Return what the inventory has about a key that is not changed."""
     if seen.known is None and not seen.begun:
-        return Known(Mark.DIFFERED)
+        return Known(ConfigMark.DIFFERED)
     return seen.known
 
 
 def _known_when_equal(key: str, seen: Observed) -> Known | None:
     if seen.target is None:
         return None
-    own = seen.known is not None and seen.known.mark is Mark.SET and equal(key, seen.known.value, seen.target)
-    return Known(Mark.SET if own else Mark.SEEN, seen.target)
+    own = seen.known is not None and seen.known.mark is ConfigMark.SET and equal(key, seen.known.value, seen.target)
+    return Known(ConfigMark.SET if own else ConfigMark.SEEN, seen.target)
 
 
 def equal(key: str, one: str | None, other: str | None) -> bool:

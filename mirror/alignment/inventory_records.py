@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
-from mirror.alignment.acl_decision import Mark as AclMark
-from mirror.alignment.config_decision import Known, Mark
+from mirror.alignment.acl_decision import AclMark
+from mirror.alignment.config_decision import ConfigMark, Known
 from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.flow_topic import KeyValue
@@ -267,11 +267,11 @@ def _parse_known(given: Any) -> Known | None:
     if not isinstance(given, list) or len(given) < _OF_CONFIG:
         return None
     mark, *values = given
-    if not isinstance(mark, str) or mark not in set(Mark):
+    if not isinstance(mark, str) or mark not in set(ConfigMark):
         return None
     if any(value is not None and not isinstance(value, str) for value in values):
         return None
-    return Known(Mark(mark), values[0], tuple(values[1:]))
+    return Known(ConfigMark(mark), values[0], tuple(values[1:]))
 
 
 def _parse_created(fields: Mapping[str, Any]) -> CreatedTopic | None:

@@ -8,7 +8,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from mirror.alignment.config_decision import NO_DRIFT, Act, ConfigRules, Known, Mark, Observed, Reason, decide, equal
+from mirror.alignment.config_decision import (
+    NO_DRIFT,
+    Act,
+    ConfigMark,
+    ConfigRules,
+    Known,
+    Observed,
+    Reason,
+    decide,
+    equal,
+)
 from mirror.alignment.differences import Difference, KindReport, Words, outcome_of
 from mirror.alignment.inventory import TIMEOUT_MS
 from mirror.alignment.inventory_records import CreatedTopic, Inventory, Key, Reduction, Subject, TopicConfigs
@@ -246,7 +256,7 @@ class ConfigAlignment:
     def _before(self, name: str, topic_id: str) -> TopicConfigs | None:
         """Return what the flow knows about a topic: of one that it has just created, what it was created with."""
         if name in self.created:
-            known = {key: Known(Mark.SET, value) for key, value in self.created[name].items()}
+            known = {key: Known(ConfigMark.SET, value) for key, value in self.created[name].items()}
             return TopicConfigs(topic_id, created=True, configs=known)
         return self._inventory.configs_of(name, topic_id)
 

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from mirror.cluster.types import TopicPartition
-from mirror.groups.decision import Reason, passed_text
+from mirror.groups.commit_decision import Reason, passed_text
 from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount
 from mirror.relay.offsets.index import Translation
 

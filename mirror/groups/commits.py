@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from mirror.client import Admin, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import KafkaError, KafkaTimeout
+from mirror.groups.commit_decision import Act, Intent, Reason
 from mirror.groups.coordinators import CALL_MS, CoordinatorCalls, answers_any
-from mirror.groups.decision import Act, Intent, Reason
 from mirror.groups.intents import GroupTopicKey, StoredIntents
 from mirror.groups.positions import reason_of
 from mirror.groups.reader import GroupReader

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.errors import printable
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.summary import counted, detail_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class GroupForecast:
     is_new: bool = False
     """Whether the group has no offsets on the target yet, for the topics of the flow."""
     reasons: tuple[str, ...] = ()
-    """Why the target's positions are not the source's afterwards: values of :class:`mirror.groups.decision.Reason`."""
+    """Why the target's positions are not the source's afterwards: values of :class:`.commit_decision.Reason`."""
     detail: str = ""
     """Where, and why: for one partition of several."""
 

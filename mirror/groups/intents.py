@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from mirror.cluster.types import TopicPartition
-from mirror.groups.decision import ANY_SOURCE, NEVER, Intent
+from mirror.groups.commit_decision import ANY_SOURCE, NEVER, Intent
 from mirror.relay.progress import stored_json as stored
 from mirror.wire.integers import INT32_MAX
 

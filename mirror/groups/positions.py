@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from mirror.cluster.types import TopicPartition
 from mirror.errors import AuthorizationFailed, BrokerError, Fenced, KafkaError, KafkaTimeout
-from mirror.groups.decision import Position, Reason
+from mirror.groups.commit_decision import Position, Reason
 from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount
 from mirror.wire.error_codes import GROUP_IN_USE
 

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from mirror.client import Admin, GroupListing, Outcomes, TopicPartition
 from mirror.errors import KafkaError
 from mirror.groups.bundles import Bundles, Committed
+from mirror.groups.commit_decision import Reason
 from mirror.groups.coordinators import CALL_MS, CoordinatorCalls, answers_any, spread
-from mirror.groups.decision import Reason
 from mirror.groups.positions import GroupState
 from mirror.timing import Clock
 

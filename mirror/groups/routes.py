@@ -10,13 +10,13 @@ from typing import Final
 from mirror.client import TopicPartition
 from mirror.errors import KafkaError
 from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
-from mirror.groups.decision import Intent, Reason
-from mirror.groups.handover import is_theirs
+from mirror.groups.commit_decision import Intent, Reason
 from mirror.groups.intents import StoredIntents
+from mirror.groups.other_direction import is_theirs
 from mirror.groups.rows import Row
 from mirror.groups.rules import GroupRules
 from mirror.groups.translation.back_logs import BackLogs
-from mirror.groups.translation.both_ways import BothWaysLogs
+from mirror.groups.translation.both_directions import BothDirectionsLogs
 from mirror.groups.translation.logs import PATIENCE, FlowLogs
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.translator import OffsetTranslator
@@ -99,7 +99,7 @@ class Route:
 
     flows: tuple[str, ...]
     """Those whose indexes translate them: of this flow, of the one in the other direction, or of both."""
-    logs: FlowLogs | BothWaysLogs
+    logs: FlowLogs | BothDirectionsLogs
     target_topic: Callable[[str], str | None]
     source_topic: Callable[[str], str | None]
     delete: bool
@@ -111,7 +111,7 @@ class Route:
     """Whether what it translates is copied by this flow, and not only from there."""
 
     @property
-    def is_both_ways(self) -> bool:
+    def is_both_directions(self) -> bool:
         """Whether the records of both sides are in the logs, in another order: positions are the lowest ones."""
         return len(self.flows) > 1
 
@@ -149,7 +149,7 @@ class Routes:
 
     each: tuple[Route, ...]
     """Its own copies first, then those of other flows that came from its target."""
-    both_ways: Mapping[str, Route]
+    both_directions: Mapping[str, Route]
     """Of topics that this flow and another one feed from each other's side, by the other flow's name."""
     also_fed: AlsoFed
 
@@ -168,8 +168,8 @@ class Routes:
         for route, row in parts:
             key = row.group, row.target
             earlier = found.get(key)
-            if earlier is not None and self._is_both_ways(*earlier, route, row):
-                found[key] = self.both_ways[route.name], earlier[1]
+            if earlier is not None and self._is_both_directions(*earlier, route, row):
+                found[key] = self.both_directions[route.name], earlier[1]
             elif earlier is None or not earlier[1].has_position:
                 if earlier is None or row.has_position:
                     found[key] = route, row
@@ -190,8 +190,8 @@ class Routes:
             if reasons[of] and row.committed is not None and not row.unread:
                 row.hold(Reason.UNKNOWN, reasons[of])
 
-    def _is_both_ways(self, first: Route, earlier: Row, route: Route, row: Row) -> bool:
-        return first is self.each[0] and earlier.source == row.source and route.name in self.both_ways
+    def _is_both_directions(self, first: Route, earlier: Row, route: Route, row: Row) -> bool:
+        return first is self.each[0] and earlier.source == row.source and route.name in self.both_directions
 
 
 def open_routes(
@@ -227,7 +227,7 @@ def open_routes(
         is_ahead=True,
     )
     routes = [own]
-    both_ways: dict[str, Route] = {}
+    both_directions: dict[str, Route] = {}
     for other in partners.copying:
         ends = other.source_options, other.target_options
         translator = OffsetTranslator(other.name, *ends, other.policy, timeout_ms=TIMEOUT_MS, patience=PATIENCE)
@@ -237,6 +237,6 @@ def open_routes(
         # The copies' groups expire on the source while they are used on the target: nothing is deleted for that.
         there, back = other.rules.source_topic, other.rules.target_topic
         routes.append(Route((other.name,), logs, there, back, delete=False, repeats=False, theirs=theirs))
-        both = BothWaysLogs(clusters.source, clusters.target, clusters.logs, logs, other.name)
-        both_ways[other.name] = replace(own, flows=(flow, other.name), logs=both)
-    return Routes(tuple(routes), both_ways, partners.also_fed)
+        both = BothDirectionsLogs(clusters.source, clusters.target, clusters.logs, logs, other.name)
+        both_directions[other.name] = replace(own, flows=(flow, other.name), logs=both)
+    return Routes(tuple(routes), both_directions, partners.also_fed)

@@ -9,12 +9,12 @@ from typing import Final
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.errors import KafkaError
 from mirror.groups.bundles import Committed
-from mirror.groups.decision import NEVER, Act, Decision, Intent, Observed, Reason, wanted_position
+from mirror.groups.commit_decision import NEVER, Act, CommitDecision, Intent, Observed, Reason, wanted_position
 from mirror.groups.positions import GroupPosition, TranslatedPosition, reason_of
 from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount
 from mirror.relay.offsets.index import Translation
 
-_NOTHING: Final = Decision(Act.NOTHING)
+_NOTHING: Final = CommitDecision(Act.NOTHING)
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Row:
     moved: bool = False
     """Whether the target has offsets of the group in other partitions that this flow has not written."""
     seen: Observed | None = None
-    decision: Decision = _NOTHING
+    decision: CommitDecision = _NOTHING
     detail: str = ""
     unread: bool = False
     """Whether it is not known what the group has committed, on either side."""
@@ -60,7 +60,7 @@ class Row:
 
     def hold(self, reason: Reason, detail: str) -> None:
         """Do nothing, or record that nothing was done."""
-        self.decision, self.detail = Decision(Act.NOTHING, reason=reason), detail
+        self.decision, self.detail = CommitDecision(Act.NOTHING, reason=reason), detail
 
     def fail(self, side: str, error: KafkaError) -> None:
         """Do nothing, because what the group has committed on one side could not be read."""

@@ -20,7 +20,7 @@ class HeldGroup:
 
     group: str
     reasons: tuple[str, ...]
-    """Values of :class:`mirror.groups.decision.Reason`; none if its positions are only due to be committed."""
+    """Values of :class:`mirror.groups.commit_decision.Reason`; none if its positions are only due to be committed."""
     detail: str
     """Where, and why: for one partition of several."""
     age_ms: int

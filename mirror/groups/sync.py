@@ -18,10 +18,10 @@ from mirror.client import TopicPartition
 from mirror.errors import Fenced, KafkaError, named
 from mirror.groups.bundles import Committed
 from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
+from mirror.groups.commit_decision import NEVER, Act, Observed, Reason, decide, next_intent, passed_text
 from mirror.groups.commits import GroupCommits
-from mirror.groups.decision import NEVER, Act, Observed, Reason, decide, next_intent, passed_text
-from mirror.groups.handover import came_back, has_left
 from mirror.groups.intents import GroupTopicKey, ResumeKey, encode_key, encode_resumed
+from mirror.groups.other_direction import came_back, has_left
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
 from mirror.groups.reader import unsupported_state
 from mirror.groups.routes import Partners, Route, open_routes
@@ -313,7 +313,9 @@ class GroupSync:
             return
         theirs, now_ms = route.intent_of_other(row), self._clock.unix_ms()
         committed = None if row.committed is None else row.committed.offset
-        returned = came_back(theirs, row.intent, committed, row.at_target, now_ms, both_ways=route.is_both_ways)
+        returned = came_back(
+            theirs, row.intent, committed, row.at_target, now_ms, both_directions=route.is_both_directions
+        )
         if returned is not None:
             row.decision = returned
             return
@@ -334,7 +336,7 @@ class GroupSync:
             resumed=self._intents.resumed(row.group, row.target),
             left=has_left(theirs, row.intent, row.at_target),
             left_from=None if theirs is None else theirs.source,
-            both_ways=route.is_both_ways,
+            both_directions=route.is_both_directions,
             other_metadata=has_other_metadata(row.committed, there),
             active=self._of_target.is_active(row.group),
             standing=standing,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mirror.groups.decision import Intent
+from mirror.groups.commit_decision import Intent
 from mirror.groups.intents import GroupTopicKey, Offsets, ResumeKey, encode_intents, encode_key, encode_resumed
 from mirror.relay.progress.fenced_writer import FencedWriter
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue

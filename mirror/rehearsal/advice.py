@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mirror.groups.back_positions import BackReason
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.summary import counted
 from mirror.rehearsal.values import Why
 

@@ -9,7 +9,7 @@ from typing import Final
 from mirror.cluster.types import TopicPartition
 from mirror.errors import KafkaError
 from mirror.groups.back_positions import BackReason
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.summary import counted
 from mirror.rehearsal.advice import Advice
 from mirror.rehearsal.values import GroupMove, GroupRehearsal, Limits, Why

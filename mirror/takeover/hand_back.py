@@ -30,7 +30,7 @@ from mirror.takeover.hand_back_decision import (
 )
 from mirror.takeover.lost_commits import LostCommits
 from mirror.takeover.places import Places, places_of
-from mirror.takeover.sides import STALL_MS, TIMEOUT_MS, Sides, TakeoverRequest
+from mirror.takeover.sides import STALL_MS, TIMEOUT_MS, TakeoverRequest, TakeoverSides
 from mirror.takeover.stored_offsets import Reach
 from mirror.takeover.takeover_topic import TakeoverKey, TakeoverTopic
 from mirror.timing import Clock
@@ -53,7 +53,7 @@ def hand_back(
     FlowError if MirrorMaker 2's positions are not found, if it or the flow still writes; KafkaError.
     """
     clock = clock or SystemClock()
-    with Sides(
+    with TakeoverSides(
         request, source_options, target_options, positions_options=positions_options, clock=clock, pause=pause
     ) as sides:
         sides.check_flow_rests()
@@ -120,7 +120,7 @@ def hand_back(
         return report
 
 
-def _end_watch(sides: Sides, request: TakeoverRequest, places: Places, now_ms: int, *, complete: bool) -> None:
+def _end_watch(sides: TakeoverSides, request: TakeoverRequest, places: Places, now_ms: int, *, complete: bool) -> None:
     """Have the flow no longer watch MirrorMaker 2, unless it keeps some partitions. Raises KafkaError."""
     topic = TakeoverTopic(sides.target_options, request.flow)
     key = TakeoverKey(request.deployment.source, places.connector, places.offsets_topic)
@@ -162,7 +162,7 @@ def _void_records(
 # Invariant: The flow does not copy behind MirrorMaker 2 after it was handed back: its progress is gone, and its
 #   progress record restores nothing.
 # Test: tests/takeover/test_hand_back_on_fakes.py::test_the_flow_that_is_started_by_mistake_copies_nothing
-def _remove_progress(sides: Sides, flow: str, returned: Iterable[TopicPartition]) -> list[str]:
+def _remove_progress(sides: TakeoverSides, flow: str, returned: Iterable[TopicPartition]) -> list[str]:
     """Remove the progress of these target partitions; return warnings about what could not be removed."""
     groups: dict[str, list[TopicPartition]] = defaultdict(list)
     for one in returned:

@@ -16,7 +16,7 @@ from mirror.relay.progress.control import control_partition
 from mirror.relay.progress.control import from_offset as control_of
 from mirror.relay.progress.flow_topic import cluster_options
 from mirror.takeover.facts import FactsReader
-from mirror.takeover.observation import Observation, signs_of_life
+from mirror.takeover.mirrormaker_activity import ActivitySample, signs_of_life
 from mirror.takeover.places import Deployment, Places, status_topics
 from mirror.takeover.stored_offsets import TopicReader, last_of_keys
 from mirror.timing import Clock
@@ -51,7 +51,7 @@ class TakeoverRequest:
     """Whether the flow commits the positions of a consumer group on the target; None: it commits none."""
 
 
-class Sides:
+class TakeoverSides:
     """The clients of both clusters. Its calls wait; use it in one thread."""
 
     def __init__(
@@ -139,12 +139,12 @@ class Sides:
             )
         return signs
 
-    def _observe(self, places: Places) -> Observation:
+    def _observe(self, places: Places) -> ActivitySample:
         described = self.positions.describe_groups([places.group], partial=True, timeout_ms=TIMEOUT_MS)
         group, error = described.get(places.group), described.failed.get(places.group)
         missing = error is not None and _is_missing(error)
         workers = 0 if missing and places.group_known else None
-        return Observation(
+        return ActivitySample(
             self.position_topics.ends(places.offsets_topic),
             self.facts.target_ends(self.existing_targets()),
             workers if group is None else len(group.members),

@@ -29,7 +29,7 @@ from mirror.takeover.fencing import fence, known_ids
 from mirror.takeover.logs import LogComparison
 from mirror.takeover.places import Places, places_of
 from mirror.takeover.seeding import Seed, Seeding, seed_of
-from mirror.takeover.sides import STALL_MS, TIMEOUT_MS, Sides, TakeoverRequest
+from mirror.takeover.sides import STALL_MS, TIMEOUT_MS, TakeoverRequest, TakeoverSides
 from mirror.takeover.stored_offsets import Reach
 from mirror.takeover.takeover_report import Found, TakeoverReport
 from mirror.takeover.takeover_topic import TakeoverKey, TakeoverRecord, TakeoverTopic
@@ -64,7 +64,7 @@ class Takeover:
         self._pause: Final = pause
         with ExitStack() as stack:
             self._sides: Final = stack.enter_context(
-                Sides(
+                TakeoverSides(
                     request,
                     source_options,
                     target_options,

@@ -8,10 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.alignment.config_decision import Act, ConfigRules, Decision, Known, Mark, Observed, Reason, decide, equal
+from mirror.alignment.config_decision import (
+    Act,
+    ConfigMark,
+    ConfigRules,
+    Decision,
+    Known,
+    Observed,
+    Reason,
+    decide,
+    equal,
+)
 
 KEY = "retention.ms"
-SET_1, SEEN_1, DIFFERED = Known(Mark.SET, "1"), Known(Mark.SEEN, "1"), Known(Mark.DIFFERED)
+SET_1, SEEN_1, DIFFERED = Known(ConfigMark.SET, "1"), Known(ConfigMark.SEEN, "1"), Known(ConfigMark.DIFFERED)
 NOTHING, SET, RESET = Act.NOTHING, Act.SET, Act.RESET
 
 TABLE: list[tuple[str | None, str | None, Known | None, bool, Act, Reason | None]] = [
@@ -44,12 +54,12 @@ TABLE: list[tuple[str | None, str | None, Known | None, bool, Act, Reason | None
     (None, "3", SEEN_1, True, NOTHING, Reason.ONLY_ON_TARGET),
     ("1", "3", SEEN_1, True, NOTHING, Reason.CHANGED),
     # a change that was stored, and may not have been made
-    ("2", "1", Known(Mark.SET, "2", ("1",)), True, SET, None),
-    ("3", "1", Known(Mark.SET, "2", ("1",)), True, SET, None),
-    ("3", "2", Known(Mark.SET, "2", ("1",)), True, SET, None),
-    ("2", None, Known(Mark.SET, "2", (None,)), True, SET, None),
-    (None, "1", Known(Mark.SET, None, ("1",)), True, RESET, None),
-    ("2", "9", Known(Mark.SET, "2", ("1",)), True, NOTHING, Reason.CHANGED),
+    ("2", "1", Known(ConfigMark.SET, "2", ("1",)), True, SET, None),
+    ("3", "1", Known(ConfigMark.SET, "2", ("1",)), True, SET, None),
+    ("3", "2", Known(ConfigMark.SET, "2", ("1",)), True, SET, None),
+    ("2", None, Known(ConfigMark.SET, "2", (None,)), True, SET, None),
+    (None, "1", Known(ConfigMark.SET, None, ("1",)), True, RESET, None),
+    ("2", "9", Known(ConfigMark.SET, "2", ("1",)), True, NOTHING, Reason.CHANGED),
 ]
 
 
@@ -65,8 +75,8 @@ values = st.sampled_from([None, "1", "2", "3"])
 marks = st.one_of(
     st.none(),
     st.just(DIFFERED),
-    st.builds(Known, st.just(Mark.SEEN), st.sampled_from(["1", "2", "3"])),
-    st.builds(Known, st.just(Mark.SET), values, st.lists(values, max_size=3).map(tuple)),
+    st.builds(Known, st.just(ConfigMark.SEEN), st.sampled_from(["1", "2", "3"])),
+    st.builds(Known, st.just(ConfigMark.SET), values, st.lists(values, max_size=3).map(tuple)),
 )
 observations = st.builds(Observed, values, values, marks, st.booleans()).map(
     lambda seen: seen if seen.begun else seen._replace(known=None)
@@ -83,7 +93,7 @@ def test_only_what_the_flow_knows_is_changed_unless_it_is_forced(seen: Observed,
         assert found.act is (RESET if seen.source is None else SET)
     elif found.act is RESET:
         assert seen.known is not None
-        assert seen.known.mark is Mark.SET
+        assert seen.known.mark is ConfigMark.SET
         assert seen.target in {seen.known.value, *seen.known.before}
     elif found.act is SET:
         others_have_not_set_it = seen.known is None or seen.target in {seen.known.value, *seen.known.before}
@@ -99,11 +109,11 @@ def test_the_inventory_has_both_values_before_a_change(seen: Observed, forced: b
     found = decide(KEY, seen, forced=forced)
     if found.act is not NOTHING:
         assert found.known is not None
-        assert found.known.mark is Mark.SET
+        assert found.known.mark is ConfigMark.SET
         assert found.known.value == seen.source
         assert seen.target in found.known.before
         settled = found.known.settled()
-        assert settled == (None if seen.source is None else Known(Mark.SET, seen.source))
+        assert settled == (None if seen.source is None else Known(ConfigMark.SET, seen.source))
 
 
 @given(observations, values)
@@ -159,7 +169,7 @@ def test_after_a_change_both_sides_are_in_step() -> None:
     ],
 )
 def test_what_a_running_copy_depends_on_waits(key: str, wanted: str | None, target: str | None, waits: bool) -> None:
-    known = Known(Mark.SET, target)
+    known = Known(ConfigMark.SET, target)
     seen = Observed(wanted, target, known, begun=True)
     found = decide(key, seen, beside_copies=True)
     assert (found.reason is Reason.WAITS) == waits

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.alignment.acl_decision import Mark as AclMark
-from mirror.alignment.config_decision import Known, Mark
+from mirror.alignment.acl_decision import AclMark
+from mirror.alignment.config_decision import ConfigMark, Known
 from mirror.alignment.inventory_records import (
     CreatedTopic,
     Inventory,
@@ -29,7 +29,9 @@ from tests.alignment.permissions.authorizer import group, topic
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
 times = st.integers(0, 2**45)
-known = st.builds(Known, st.sampled_from(Mark), st.none() | texts, st.lists(st.none() | texts, max_size=3).map(tuple))
+known = st.builds(
+    Known, st.sampled_from(ConfigMark), st.none() | texts, st.lists(st.none() | texts, max_size=3).map(tuple)
+)
 sources = st.builds(SourceTopic, name=texts, topic_id=texts, cluster_id=texts)
 values = {
     Subject.CONFIGS: st.builds(TopicConfigs, texts, st.booleans(), st.dictionaries(texts, known, max_size=3)),
@@ -149,7 +151,7 @@ def test_keys_that_cannot_be_read_are_left_out() -> None:
     }
     found = Inventory()
     found.take(b'{"topic":"t"}', json.dumps({"v": 1, "id": "i", "created": "yes", "configs": configs}).encode())
-    expected = {"good": Known(Mark.SET, "1"), "reset": Known(Mark.SET, None, ("1",))}
+    expected = {"good": Known(ConfigMark.SET, "1"), "reset": Known(ConfigMark.SET, None, ("1",))}
     assert found.configs_of("t", "i") == TopicConfigs("i", False, expected)
     assert found.configs_of("t", "another id") is None
 

@@ -15,7 +15,7 @@ from mirror.cli.commands import groups as command
 from mirror.client import TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.groups.back_positions import BackPosition, BackReason
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
 from tests.spark.flow_harness import FlowHarness, use_fakes
@@ -108,7 +108,7 @@ class Ends:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowHarness:
     monkeypatch.setattr(command, "GroupSync", Sync)
-    monkeypatch.setattr(command, "WayBack", Sync)
+    monkeypatch.setattr(command, "ReverseGroups", Sync)
     monkeypatch.setattr(command, "LogEnds", Ends)
     monkeypatch.setattr(Sync, "report", GroupsReport())
     monkeypatch.setattr(Sync, "resumed", [])

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.client import Admin, OffsetAndMetadata, TopicPartition
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupPosition
 from mirror.groups.sync import GroupSync
 from mirror.relay.offsets.extents import AppendedExtents

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.routes import CopyingFlow, Partners
 from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync

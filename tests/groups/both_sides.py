@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from mirror.groups.translation.back_logs import BackPartitionLogs
-from mirror.groups.translation.both_ways import BothWaysPartition
+from mirror.groups.translation.both_directions import BothDirectionsPartition
 from mirror.groups.translation.logs import PartitionLogs
 from mirror.groups.translation.lowest import EndsSeen, kept_ends
 from mirror.relay.offsets.extents import Extent
@@ -119,14 +119,14 @@ class BothSides:
                 self.copy(side, len(self.logs[side]))
                 self.commit(side, index=True)
 
-    def opened(self, source: int, *, see_ends: bool = True) -> BothWaysPartition:
+    def opened(self, source: int, *, see_ends: bool = True) -> BothDirectionsPartition:
         """What a round knows that brings positions over from ``source``."""
         target = 1 - source
         ahead, back = self.flows[source], self.flows[target]
         latest = EndsSeen(len(self.logs[target]), len(self.logs[source]), _EPOCH) if see_ends else None
         seen = kept_ends(self._seen[source], latest, ahead.known.progress)
         self._seen[source][:] = seen
-        return BothWaysPartition(
+        return BothDirectionsPartition(
             offsets=ahead.offsets(lambda hole: self._runs_in(ahead, hole), partial(self._count, target)),
             back=BackPartitionLogs(
                 offsets=back.offsets(lambda hole: self._runs_in(back, hole), partial(self._count, source))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupsReport
 from mirror.wire.api import Api
 from tests.fakes import errors

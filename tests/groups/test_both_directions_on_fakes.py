@@ -8,12 +8,12 @@ from typing import Final
 
 import pytest
 
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupPosition
+from mirror.groups.reverse import ReverseGroups
 from mirror.groups.routes import CopyingFlow, Partners
 from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
-from mirror.groups.way_back import WayBack
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.way import Way
 from mirror.runtime.clock import SystemClock
@@ -48,10 +48,10 @@ class BothDirections(CopiesBothWays):
             writes=True,
         )
 
-    def way_back(self, side: int) -> WayBack:
+    def way_back(self, side: int) -> ReverseGroups:
         """Of the flow that copies from ``side``."""
         ends, other = self.options(side), self._copying(1 - side)
-        return WayBack(FLOWS[side], *ends, self.policy, self._rules, SystemClock(), lambda *_: other)
+        return ReverseGroups(FLOWS[side], *ends, self.policy, self._rules, SystemClock(), lambda *_: other)
 
     def _sync(self, side: int) -> GroupSync:
         source, target = self.options(side)

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.groups.decision import Act, Intent, Observed, decide, next_intent
-from mirror.groups.handover import came_back, has_left
+from mirror.groups.commit_decision import Act, Intent, Observed, decide, next_intent
+from mirror.groups.other_direction import came_back, has_left
 from mirror.relay.offsets.index import UNKNOWN
 from tests.groups.both_sides import A, B, BothSides, Record
 from tests.groups.test_lowest_position import BEFORE, SIDES, step
@@ -61,7 +61,7 @@ class Model:
         translation, copied_to = UNKNOWN, 0
         if offset is not None:
             translation, copied_to = self.sides.opened(source).translate(offset, patient=True)
-        found = came_back(theirs, mine, offset, there, 0, both_ways=True)
+        found = came_back(theirs, mine, offset, there, 0, both_directions=True)
         seen = Observed(
             source=offset,
             target=there,
@@ -70,7 +70,7 @@ class Model:
             intent=mine,
             left=has_left(theirs, mine, there),
             left_from=None if theirs is None else theirs.source,
-            both_ways=True,
+            both_directions=True,
         )
         found = found or decide(seen, delete=False)
         if found.act is Act.FORGET:

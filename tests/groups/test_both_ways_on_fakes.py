@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.routes import CopyingFlow, Partners
 from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from mirror.groups.decision import Act, Intent, Observed, Position, decide, next_intent
+from mirror.groups.commit_decision import Act, Intent, Observed, Position, decide, next_intent
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
 
 _STEPS: Final = 60

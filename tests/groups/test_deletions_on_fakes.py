@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.sync import GroupSync
 from mirror.wire.api import Api
 from tests.fakes.api_admin import GROUP_SUBSCRIBED_TO_TOPIC, NON_EMPTY_GROUP

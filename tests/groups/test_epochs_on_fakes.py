@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mirror.groups.clusters import FlowClusters
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.relay.model.policy import CopyPolicy
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api

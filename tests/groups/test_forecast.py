@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mirror.client import TopicPartition
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.forecast import forecast_of
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.groups.decision import Act, Decision, Intent, Observed, decide, next_intent
-from mirror.groups.handover import came_back, has_left
+from mirror.groups.commit_decision import Act, CommitDecision, Intent, Observed, decide, next_intent
+from mirror.groups.other_direction import came_back, has_left
 from mirror.relay.offsets.index import Place, Translation
 
 A, B = 0, 1
@@ -104,12 +104,12 @@ def test_an_offset_that_follows_this_flow_s_own_is_a_takeover_although_the_other
 def test_an_intent_is_kept_as_long_as_its_commit_may_arrive() -> None:
     theirs = Intent(source=300, target=200)
     settled = Intent(source=150, target=250)
-    assert came_back(theirs, settled, 200, 300, 0) == Decision(Act.FORGET)
+    assert came_back(theirs, settled, 200, 300, 0) == CommitDecision(Act.FORGET)
     unsettled = settled._replace(previous=240, previous_source=140)
     late = settled._replace(others=(230,), others_until_ms=10)
     for mine in (None, unsettled, late):
-        assert came_back(theirs, mine, 200, 300, 0) == Decision(Act.NOTHING)
-    assert came_back(theirs, late, 200, 300, 10) == Decision(Act.FORGET)
+        assert came_back(theirs, mine, 200, 300, 0) == CommitDecision(Act.NOTHING)
+    assert came_back(theirs, late, 200, 300, 10) == CommitDecision(Act.FORGET)
     assert came_back(theirs, settled, 200, 250, 0) is None, "the group never left"
     assert came_back(theirs, settled, 201, 300, 0) is None, "the group has moved on the source"
 
@@ -117,6 +117,6 @@ def test_an_intent_is_kept_as_long_as_its_commit_may_arrive() -> None:
 def test_a_lowest_position_is_not_translated_back_to_what_it_came_from() -> None:
     """The group's offset has expired, and the other flow has brought it back from what this flow had written."""
     mine, theirs = Intent(source=300, target=150), Intent(source=150, target=290)
-    assert came_back(theirs, mine, 290, 150, 0, both_ways=True) == Decision(Act.NOTHING)
+    assert came_back(theirs, mine, 290, 150, 0, both_directions=True) == CommitDecision(Act.NOTHING)
     assert came_back(theirs, mine, 290, 150, 0) is None
-    assert came_back(theirs._replace(source=140), mine, 290, 150, 0, both_ways=True) is None
+    assert came_back(theirs._replace(source=140), mine, 290, 150, 0, both_directions=True) is None

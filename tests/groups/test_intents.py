@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.client import TopicPartition
-from mirror.groups.decision import ANY_SOURCE, NEVER, Intent
+from mirror.groups.commit_decision import ANY_SOURCE, NEVER, Intent
 from mirror.groups.intents import (
     GroupTopicKey,
     ResumeKey,

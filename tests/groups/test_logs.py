@@ -6,7 +6,7 @@ import pytest
 
 from mirror.cluster.types import EpochEndOffset, OffsetAndMetadata
 from mirror.errors import KafkaTimeout
-from mirror.groups.decision import NEVER
+from mirror.groups.commit_decision import NEVER
 from mirror.groups.translation.logs import PartitionLogs
 
 

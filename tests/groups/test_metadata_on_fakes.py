@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.wire.api import Api
 from tests.fakes import errors
 from tests.fakes.api_admin import FakeGroup, FakeMember

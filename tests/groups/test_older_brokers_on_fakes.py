@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.wire.api import Api
 from tests.fakes.api_admin import FakeGroup, FakeMember
 from tests.fakes.cluster import FakeCluster, GroupOffset

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.config.load import load
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupPosition
 from mirror.groups.summary import GroupsSummary, summary_of
 from mirror.spark.preflight.flow_groups import open_sync

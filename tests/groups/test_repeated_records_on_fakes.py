@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.relay.offsets.index import Place, Translation
 from mirror.relay.offsets.partition_offsets import PartitionOffsets
 from tests.groups.sync_site import Site, only

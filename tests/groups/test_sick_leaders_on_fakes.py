@@ -10,7 +10,7 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.groups import clusters
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.relay.offsets.translator import OffsetTranslator, Patience
 from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.wire.api import Api

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from mirror.client import TopicPartition
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState
 from mirror.groups.summary import MAX_GROUPS, GroupsSummary, HeldGroup, summary_of
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mirror.errors import Fenced
-from mirror.groups.decision import Intent, Reason
+from mirror.groups.commit_decision import Intent, Reason
 from mirror.groups.sync import GroupSync
 from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.wire.api import Api

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupPosition
 from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.relay.progress.flow_topic import offset_topic_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mirror.client import OffsetAndMetadata, TopicPartition
-from mirror.groups.decision import ANY_SOURCE, Intent, Observed, Position
+from mirror.groups.commit_decision import ANY_SOURCE, Intent, Observed, Position
 from mirror.groups.positions import TranslatedPosition
 from mirror.groups.rows import Row, translated_position
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation

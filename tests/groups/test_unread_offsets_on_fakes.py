@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mirror.client import TopicPartition
+from mirror.groups.commit_decision import Reason
 from mirror.groups.coordinators import spread
-from mirror.groups.decision import Reason
 from mirror.wire.api import Api
 from tests.fakes import connection, errors, server_codec
 from tests.fakes.clock import FakeClock

@@ -8,9 +8,9 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.groups.back_positions import BackPosition, BackReason
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.reader import GroupReader
-from mirror.groups.way_back import WayBack
+from mirror.groups.reverse import ReverseGroups
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
 from mirror.relay.progress.flow_topic import group_topic_of
@@ -43,13 +43,15 @@ def pair(monkeypatch: pytest.MonkeyPatch, release: str | None) -> FakePair:
 
 
 @pytest.fixture
-def way_back(pair: FakePair) -> Iterator[WayBack]:
+def way_back(pair: FakePair) -> Iterator[ReverseGroups]:
     source, target = ({"bootstrap.servers": one.bootstrap} for one in (pair.source, pair.target))
-    with WayBack(FLOW, source, target, CopyPolicy(), rules(), SystemClock()) as made:
+    with ReverseGroups(FLOW, source, target, CopyPolicy(), rules(), SystemClock()) as made:
         yield made
 
 
-def test_positions_of_the_target_are_those_of_the_same_records_on_the_source(pair: FakePair, way_back: WayBack) -> None:
+def test_positions_of_the_target_are_those_of_the_same_records_on_the_source(
+    pair: FakePair, way_back: ReverseGroups
+) -> None:
     pair.target.groups[GROUP][TARGET] = GroupOffset(4, -1, "")
     pair.target.groups["console-1"][TARGET] = GroupOffset(4, -1, "")
     pair.target.groups["others"][TopicPartition("u", 0)] = GroupOffset(4, -1, "")
@@ -65,7 +67,7 @@ def test_positions_of_the_target_are_those_of_the_same_records_on_the_source(pai
     assert not pair.source.calls(Api.OFFSET_COMMIT)
 
 
-def test_what_is_unknown_or_cannot_be_read_is_said(pair: FakePair, way_back: WayBack) -> None:
+def test_what_is_unknown_or_cannot_be_read_is_said(pair: FakePair, way_back: ReverseGroups) -> None:
     pair.target.groups[GROUP][TARGET._replace(partition=1)] = GroupOffset(4, -1, "")
     pair.target.groups["hidden"][TARGET] = GroupOffset(4, -1, "")
     refused = Action(errors={"hidden": errors.GROUP_AUTHORIZATION_FAILED})
@@ -81,7 +83,7 @@ def _committed_on_source(pair: FakePair, offset: int) -> None:
 
 
 def test_positions_are_committed_on_the_source_with_their_metadata_and_the_flow_goes_on_there(
-    pair: FakePair, way_back: WayBack
+    pair: FakePair, way_back: ReverseGroups
 ) -> None:
     site = Site(pair)
     sync = site.sync()
@@ -101,7 +103,7 @@ def test_positions_are_committed_on_the_source_with_their_metadata_and_the_flow_
     site.close()
 
 
-def test_without_resuming_the_flow_leaves_the_target_alone(pair: FakePair, way_back: WayBack) -> None:
+def test_without_resuming_the_flow_leaves_the_target_alone(pair: FakePair, way_back: ReverseGroups) -> None:
     site = Site(pair)
     sync = site.sync()
     pair.target.groups[GROUP][TARGET] = GroupOffset(4, -1, "")
@@ -111,7 +113,7 @@ def test_without_resuming_the_flow_leaves_the_target_alone(pair: FakePair, way_b
     site.close()
 
 
-def test_a_position_that_is_further_on_the_source_is_kept(pair: FakePair, way_back: WayBack) -> None:
+def test_a_position_that_is_further_on_the_source_is_kept(pair: FakePair, way_back: ReverseGroups) -> None:
     _committed_on_source(pair, 15)
     pair.target.groups[GROUP][TARGET] = GroupOffset(4, -1, "")
     (position,), _ = way_back.commit(resume=True)
@@ -122,7 +124,7 @@ def test_a_position_that_is_further_on_the_source_is_kept(pair: FakePair, way_ba
 
 @pytest.mark.parametrize("listed", [True, False], ids=["listed", "joined since"])
 def test_a_group_with_members_on_the_source_is_left_alone(
-    pair: FakePair, way_back: WayBack, monkeypatch: pytest.MonkeyPatch, listed: bool
+    pair: FakePair, way_back: ReverseGroups, monkeypatch: pytest.MonkeyPatch, listed: bool
 ) -> None:
     _committed_on_source(pair, 3)
     pair.target.groups[GROUP][TARGET] = GroupOffset(4, -1, "")
@@ -135,7 +137,7 @@ def test_a_group_with_members_on_the_source_is_left_alone(
     assert bool(pair.source.calls(Api.OFFSET_COMMIT)) is not listed
 
 
-def test_records_that_others_wrote_to_the_target_are_counted(pair: FakePair, way_back: WayBack) -> None:
+def test_records_that_others_wrote_to_the_target_are_counted(pair: FakePair, way_back: ReverseGroups) -> None:
     end = pair.log().end_offset
     pair.log().append_values(b"theirs", b"too", b"unread")
     pair.target.groups[GROUP][TARGET] = GroupOffset(end + 2, -1, "")
@@ -158,7 +160,7 @@ def test_a_position_in_a_log_that_a_third_flow_feeds_is_not_committed(pair: Fake
     def also_fed(flows: frozenset[str], *topics: str) -> str:
         return "flow third copies it, too" if (flows, *topics) == (frozenset({FLOW}), "t", "paris.t") else ""
 
-    with WayBack(FLOW, source, target, CopyPolicy(), rules(), SystemClock(), also_fed=also_fed) as way_back:
+    with ReverseGroups(FLOW, source, target, CopyPolicy(), rules(), SystemClock(), also_fed=also_fed) as way_back:
         (position,), _ = way_back.commit(resume=False)
     assert position.reason is BackReason.UNKNOWN
     assert position.detail == "flow third copies it, too"
@@ -167,7 +169,7 @@ def test_a_position_in_a_log_that_a_third_flow_feeds_is_not_committed(pair: Fake
 
 @pytest.mark.parametrize(("release", "said"), [("2.4", True), ("2.8", False)])
 def test_a_source_that_does_not_show_open_transactions_is_said_with_what_is_to_be_committed(
-    pair: FakePair, way_back: WayBack, said: bool
+    pair: FakePair, way_back: ReverseGroups, said: bool
 ) -> None:
     pair.target.groups[GROUP][TARGET] = GroupOffset(4, -1, "")
     (position,), _ = way_back.commit(resume=False)

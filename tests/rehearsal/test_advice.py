@@ -9,7 +9,7 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.groups.back_positions import BackReason
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.rehearsal.advice import Advice
 from mirror.rehearsal.values import Why
 from mirror.relay.progress.target_log import TargetMark, deleted_text, recreated_error, truncated_error

@@ -9,7 +9,7 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.groups.back_positions import BackReason
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.rehearsal.advice import Advice
 from mirror.rehearsal.readiness import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.values import GroupMove, GroupRehearsal, Limits, Why

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.groups.decision import Reason
-from mirror.groups.way_back import WayBack
+from mirror.groups.commit_decision import Reason
+from mirror.groups.reverse import ReverseGroups
 from mirror.relay.model.policy import CopyPolicy
 from mirror.runtime.clock import SystemClock
 from mirror.sandbox.cluster import Cluster
@@ -65,7 +65,7 @@ def _move_there_and_back(pair: TwoClusters, unique: Callable[[str], str]) -> Non
     commit(pair.source, group, topic, 0)
     commit(pair.target, group, topic, numbers[b"200"])
     ends = {"bootstrap.servers": pair.source.address}, {"bootstrap.servers": pair.target.address}
-    with WayBack(pair.flow, *ends, CopyPolicy(), group_rules(topic), SystemClock()) as way_back:
+    with ReverseGroups(pair.flow, *ends, CopyPolicy(), group_rules(topic), SystemClock()) as way_back:
         positions, problems = way_back.commit(resume=False)
     (back,) = [one for one in positions if one.group == group]
     assert (back.written, back.source, problems) == (True, TopicPartition(topic, 0), []), back

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mirror.alignment.sync_state import SyncState
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.summary import GroupsSummary
 from mirror.telemetry.report.groups import MEANINGS
 from tests.telemetry import runs

@@ -23,8 +23,8 @@ from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
 from mirror.errors import FlowError, KafkaError, printable
 from mirror.exit_status import ATTENTION, DONE
+from mirror.groups.reverse import ReverseGroups
 from mirror.groups.sync import GroupSync
-from mirror.groups.way_back import WayBack
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import check_answers
 from mirror.spark.driver import job_options
@@ -92,7 +92,7 @@ def groups(
     clients = (chosen.name, source_options(loaded, chosen), target_options(loaded, chosen), chosen.copy_policy())
     if reverse:
         feeding = feeding_flow(loaded, chosen), also_fed(loaded, chosen)
-        with WayBack(*clients, rules, SystemClock(), *feeding) as way_back:
+        with ReverseGroups(*clients, rules, SystemClock(), *feeding) as way_back:
             ask = partial(way_back.commit, resume=chosen.groups.sync) if commit else way_back.read
             back = partial(view_back, chosen, committed=commit)
             _show(lambda _: back(*ask()), chosen.name, watch=watch, as_json=as_json)

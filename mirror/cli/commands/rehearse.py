@@ -126,7 +126,7 @@ def _store(config: MirrorConfig, found: Sequence[Rehearsal]) -> None:
 
 def _write_html(path: Path, found: Sequence[Rehearsal]) -> None:
     # Not at the top: the import of Jinja takes 0.1 s.
-    from mirror.telemetry.report.rehearsal import render
+    from mirror.telemetry.report.rehearsal_page import render
 
     page = render(found, int(time.time() * 1000)).encode("utf-8", "replace")
     try:

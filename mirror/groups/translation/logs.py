@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from mirror.client import Admin, Outcomes, TopicPartition
 from mirror.cluster.types import EpochEndOffset, OffsetAndMetadata, TopicDescription
 from mirror.errors import KafkaTimeout
-from mirror.groups.decision import NEVER
+from mirror.groups.commit_decision import NEVER
 from mirror.groups.translation.silent_leaders import SilentLeaders
 from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount, Move, Offsets
 from mirror.relay.offsets.epoch_ends import EpochEndCalls

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.groups.way_back import FedBy
+    from mirror.groups.reverse import FedBy
 
 TIMEOUT_S: Final = 60.0
 """How long the comparison of groups takes at most. A round has no such limit: only each of its calls has."""

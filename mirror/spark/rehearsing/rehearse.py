@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import TopicPartition
 from mirror.config.flow_rules import source_options
 from mirror.errors import KafkaError
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.sync import GroupSync
 from mirror.rehearsal.advice import Advice
 from mirror.rehearsal.coverage import Waivers

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import LATEST, TopicPartition
 from mirror.config.flow_rules import source_options, target_options
 from mirror.errors import KafkaError
-from mirror.groups.decision import Reason, passed_text
-from mirror.groups.translation.both_ways import BothWaysPartition
-from mirror.groups.way_back import WayBack
+from mirror.groups.commit_decision import Reason, passed_text
+from mirror.groups.reverse import ReverseGroups
+from mirror.groups.translation.both_directions import BothDirectionsPartition
 from mirror.observation import Sides
 from mirror.rehearsal.advice import Advice
 from mirror.rehearsal.coverage import left_behind
@@ -53,7 +53,7 @@ def rehearse_back(request: Request, sides: Sides) -> Rehearsal:
     clients = flow.name, source_options(config, flow), target_options(config, flow), flow.copy_policy()
     rules = only_groups(rules_of(flow), request.groups)
     feeding = feeding_flow(config, flow), also_fed(config, flow)
-    with WayBack(*clients, rules, SystemClock(), *feeding) as way_back:
+    with ReverseGroups(*clients, rules, SystemClock(), *feeding) as way_back:
         positions, problems = way_back.read()
         seen = FlowObserver(flow, SystemClock().unix_ms).observe(sides, StatusTable())
         partitions = _partitions(flow, sides)
@@ -173,7 +173,7 @@ def _arrived(logs: PartitionLogs, end: int | None) -> int | None:
     """
     if logs.offsets is None or end is None:
         return None
-    if isinstance(logs, BothWaysPartition):
+    if isinstance(logs, BothDirectionsPartition):
         return logs.offsets.index.copied_to
     known = logs.offsets.index.known_target_end
     try:
@@ -183,7 +183,7 @@ def _arrived(logs: PartitionLogs, end: int | None) -> int | None:
 
 
 def _moved(logs: PartitionLogs | None, tail: Tail | None, offset: int, source_offset: int) -> Move | None:
-    if isinstance(logs, BothWaysPartition):  # it is opened as the flow that goes back sees it
+    if isinstance(logs, BothDirectionsPartition):  # it is opened as the flow that goes back sees it
         return logs.moved(offset, source_offset)
     found = None if logs is None else logs.moved_back(offset, source_offset)
     if found is None or tail is None:
@@ -221,7 +221,7 @@ def _not_known(backlogs: Iterable[Backlog], logs: Mapping[TopicPartition, Partit
 def _not_copied_back(backlogs: Iterable[Backlog], logs: Mapping[TopicPartition, PartitionLogs]) -> Iterable[Blocker]:
     """Yield the partitions with records that no flow brings to the source."""
     for one in backlogs:
-        if one.records is not None and not isinstance(logs[one.old], BothWaysPartition):
+        if one.records is not None and not isinstance(logs[one.old], BothDirectionsPartition):
             yield Blocker(
                 kind=Kind.PARTITION,
                 name=str(one.old),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirror.client import TopicPartition
 from mirror.config.flow_rules import source_options
 from mirror.errors import KafkaError
-from mirror.groups.translation.both_ways import BothWaysPartition
+from mirror.groups.translation.both_directions import BothDirectionsPartition
 from mirror.spark.rehearsing.ages import MOST_PARTITIONS, first_records
 from mirror.spark.rehearsing.rehearse import not_arrived_from
 
@@ -58,7 +58,7 @@ def read_tails(
 
 def _is_of_flow(logs: PartitionLogs | None, start: int) -> bool:
     """Whether the flow of the other direction has written all that the source has from an offset on."""
-    if not isinstance(logs, BothWaysPartition) or logs.offsets is None or logs.target_end is None:
+    if not isinstance(logs, BothDirectionsPartition) or logs.offsets is None or logs.target_end is None:
         return False
     try:
         return logs.offsets.has_only_copies(start, logs.target_end)

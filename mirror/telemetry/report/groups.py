@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mirror.errors import brief
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.summary import GroupsSummary
 from mirror.telemetry.report.format import counted, moment, span
 

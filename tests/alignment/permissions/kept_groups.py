@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirror.groups.decision import NEVER, Intent
+from mirror.groups.commit_decision import NEVER, Intent
 from mirror.groups.intents import GroupTopicKey, encode_intents, encode_key
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
 

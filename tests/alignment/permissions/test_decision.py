@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mirror.alignment.acl_decision import (
     NO_DRIFT,
     AclDecisions,
-    Mark,
+    AclMark,
     Reason,
     Verb,
     decide,
@@ -29,7 +29,7 @@ DENIED = topic("paris.t", AclOperation.READ, deny=True)
 
 
 def plan(
-    sought: Iterable[AclBinding], there: Iterable[AclBinding], known: dict[AclBinding, Mark], *, adopt: bool = False
+    sought: Iterable[AclBinding], there: Iterable[AclBinding], known: dict[AclBinding, AclMark], *, adopt: bool = False
 ) -> AclDecisions:
     return decide(Wanted(dict.fromkeys(sought), topics=frozenset({"paris.t"})), there, known, adopt=adopt)
 
@@ -42,52 +42,52 @@ def found(made: AclDecisions) -> dict[AclBinding, object]:
 @pytest.mark.parametrize(
     ("sought", "there", "mark", "done", "after"),
     [
-        (True, False, None, Verb.CREATE, Mark.MAKING),
-        (True, False, Mark.MAKING, Verb.CREATE, Mark.MAKING),
-        (True, False, Mark.MADE, Reason.REMOVED, Mark.MADE),
-        (True, False, Mark.SEEN, Reason.REMOVED, Mark.SEEN),
-        (True, True, None, None, Mark.SEEN),
-        (True, True, Mark.SEEN, None, Mark.SEEN),
-        (True, True, Mark.MAKING, None, Mark.MAKING),
-        (True, True, Mark.MADE, None, Mark.MADE),
+        (True, False, None, Verb.CREATE, AclMark.MAKING),
+        (True, False, AclMark.MAKING, Verb.CREATE, AclMark.MAKING),
+        (True, False, AclMark.MADE, Reason.REMOVED, AclMark.MADE),
+        (True, False, AclMark.SEEN, Reason.REMOVED, AclMark.SEEN),
+        (True, True, None, None, AclMark.SEEN),
+        (True, True, AclMark.SEEN, None, AclMark.SEEN),
+        (True, True, AclMark.MAKING, None, AclMark.MAKING),
+        (True, True, AclMark.MADE, None, AclMark.MADE),
         (False, True, None, Reason.ONLY_ON_TARGET, None),
-        (False, True, Mark.SEEN, Reason.ONLY_ON_TARGET, None),
-        (False, True, Mark.MAKING, Reason.CREATION_UNKNOWN, Mark.MAKING),
-        (False, True, Mark.MADE, Verb.DELETE, Mark.MADE),
-        (True, False, Mark.UNWANTED, Verb.CREATE, Mark.MAKING),
-        (True, True, Mark.UNWANTED, None, Mark.MADE),
-        (False, True, Mark.UNWANTED, Verb.DELETE, Mark.MADE),
-        (False, False, Mark.UNWANTED, None, None),
-        (False, False, Mark.MADE, None, None),
-        (False, False, Mark.SEEN, None, None),
+        (False, True, AclMark.SEEN, Reason.ONLY_ON_TARGET, None),
+        (False, True, AclMark.MAKING, Reason.CREATION_UNKNOWN, AclMark.MAKING),
+        (False, True, AclMark.MADE, Verb.DELETE, AclMark.MADE),
+        (True, False, AclMark.UNWANTED, Verb.CREATE, AclMark.MAKING),
+        (True, True, AclMark.UNWANTED, None, AclMark.MADE),
+        (False, True, AclMark.UNWANTED, Verb.DELETE, AclMark.MADE),
+        (False, False, AclMark.UNWANTED, None, None),
+        (False, False, AclMark.MADE, None, None),
+        (False, False, AclMark.SEEN, None, None),
     ],
 )
 def test_only_what_the_flow_has_created_is_deleted(
-    acl: AclBinding, sought: bool, there: bool, mark: Mark | None, done: object, after: Mark | None
+    acl: AclBinding, sought: bool, there: bool, mark: AclMark | None, done: object, after: AclMark | None
 ) -> None:
     made = plan([acl] if sought else [], [acl] if there else [], {acl: mark} if mark else {})
     assert (found(made).get(acl), made.known().get(acl)) == (done, after)
 
 
 def test_what_others_have_deleted_on_the_target_is_created_again_by_hand_only() -> None:
-    assert found(plan([READ], [], {READ: Mark.MADE})) == {READ: Reason.REMOVED}
-    made = plan([READ], [], {READ: Mark.MADE}, adopt=True)
-    assert (found(made), made.known()) == ({READ: Verb.CREATE}, {READ: Mark.MAKING})
+    assert found(plan([READ], [], {READ: AclMark.MADE})) == {READ: Reason.REMOVED}
+    made = plan([READ], [], {READ: AclMark.MADE}, adopt=True)
+    assert (found(made), made.known()) == ({READ: Verb.CREATE}, {READ: AclMark.MAKING})
 
 
 def test_what_may_be_of_others_is_deleted_by_hand_only() -> None:
     """An ACL has no id: others may have created the same one just before a run was killed that had begun to."""
-    made = plan([], [READ], {READ: Mark.MAKING}, adopt=True)
-    assert (found(made), made.known()) == ({READ: Verb.DELETE}, {READ: Mark.MADE})
+    made = plan([], [READ], {READ: AclMark.MAKING}, adopt=True)
+    assert (found(made), made.known()) == ({READ: Verb.DELETE}, {READ: AclMark.MADE})
 
 
 def test_what_another_flow_wants_is_deleted_when_that_does_not_want_it_any_more() -> None:
     for others, reason in (({"g": [READ], "h": []}, Reason.OTHER_FLOW), ({"g": [], "h": None}, Reason.UNCERTAIN)):
-        made = plan([], [READ], {READ: Mark.MADE})
+        made = plan([], [READ], {READ: AclMark.MADE})
         keep_for_others(made, others)
-        assert (found(made), made.known()) == ({READ: reason}, {READ: Mark.UNWANTED})
+        assert (found(made), made.known()) == ({READ: reason}, {READ: AclMark.UNWANTED})
         assert (reason in NO_DRIFT) is (reason is Reason.OTHER_FLOW)
-    made = plan([], [READ], {READ: Mark.MADE})
+    made = plan([], [READ], {READ: AclMark.MADE})
     keep_for_others(made, {"g": [DENIED], "h": []})
     assert found(made) == {READ: Verb.DELETE}
 
@@ -100,11 +100,11 @@ def test_acls_of_the_target_s_own_resources_are_not_mentioned() -> None:
 def test_what_an_absent_denial_limits_is_not_created() -> None:
     everyone = topic("paris.t", deny=True, principal="User:*")
     others = [topic("paris.u"), group("paris.t"), topic("paris.t", principal="User:bob")]
-    made = plan([DENIED, READ, topic("paris.", prefixed=True), *others], [], {DENIED: Mark.MADE})
+    made = plan([DENIED, READ, topic("paris.", prefixed=True), *others], [], {DENIED: AclMark.MADE})
     waiting = {READ: Reason.WAITS, topic("paris.", prefixed=True): Reason.WAITS}
     assert found(made) == {DENIED: Reason.REMOVED, **waiting, **dict.fromkeys(others, Verb.CREATE)}
     assert READ not in made.known(), "it was not there, and is not about to be"
-    made = plan([everyone, READ, others[2]], [], {everyone: Mark.SEEN})
+    made = plan([everyone, READ, others[2]], [], {everyone: AclMark.SEEN})
     assert found(made) == {everyone: Reason.REMOVED, READ: Reason.WAITS, others[2]: Reason.WAITS}
 
 
@@ -185,7 +185,7 @@ def test_nothing_is_allowed_that_the_source_denies_or_does_not_allow(
     """After each of several rounds, for topics of both sides, also for those that are created after the round."""
     rules, namespace = flow
     at_target: dict[AclBinding, None] = dict.fromkeys(data.draw(_sets(_names_at(namespace))))
-    of_others, known = dict(at_target), dict[AclBinding, Mark]()
+    of_others, known = dict(at_target), dict[AclBinding, AclMark]()
     for _ in range(data.draw(st.integers(1, 3))):
         source = data.draw(_sets(NAMES))
         topics = data.draw(st.sets(_names))
@@ -195,7 +195,9 @@ def test_nothing_is_allowed_that_the_source_denies_or_does_not_allow(
         made = decide(wanted(rules, sides), at_target, known)
         created = _carry_out(made, at_target)
         assert set(of_others) <= set(at_target), "what others have created stays"
-        known = {acl: Mark.MADE if acl in created else mark for acl, mark in made.known().items() if acl in at_target}
+        known = {
+            acl: AclMark.MADE if acl in created else mark for acl, mark in made.known().items() if acl in at_target
+        }
         _check(rules, source, at_target, of_others, there, owned)
 
 
@@ -239,12 +241,12 @@ def test_beyond_the_limit_nothing_is_allowed_and_all_is_denied() -> None:
     allowed = [topic(f"paris.t{number}") for number in range(3)]
     denied = [topic(f"paris.t{number}", AclOperation.READ, deny=True) for number in range(3)]
     made = plan([*allowed, *denied], [], {})
-    limit(made, 5, {READ: Mark.MADE, topic("paris.u"): Mark.SEEN})
+    limit(made, 5, {READ: AclMark.MADE, topic("paris.u"): AclMark.SEEN})
     assert [found(made)[acl] for acl in denied] == [Verb.CREATE] * 3
     assert [found(made)[acl] for acl in allowed] == [Verb.CREATE, Reason.OVER_LIMIT, Reason.OVER_LIMIT]
     assert allowed[1] not in made.known()
-    made = plan([*allowed, *denied], allowed[:1], {allowed[0]: Mark.MADE})
-    limit(made, 1, {allowed[0]: Mark.MADE})
+    made = plan([*allowed, *denied], allowed[:1], {allowed[0]: AclMark.MADE})
+    limit(made, 1, {allowed[0]: AclMark.MADE})
     assert [found(made)[acl] for acl in denied] == [Verb.CREATE] * 3
     assert made.due(Verb.CREATE, AclPermission.ALLOW) == {}
 
@@ -256,14 +258,14 @@ def test_a_prefix_stays_until_what_replaces_it_is_within_the_limit() -> None:
     revoked = [prefix._replace(principal="User:bob"), prefix._replace(operation=AclOperation.WRITE)]
     revoked += [prefix._replace(name="paris.u"), prefix._replace(host="10.0.0.1")]
     there = [prefix, denial, *revoked]
-    known = dict.fromkeys(there, Mark.MADE)
+    known = dict.fromkeys(there, AclMark.MADE)
     made = plan(replacements, there, known)
     limit(made, len(there) + 2, known)
     created = dict.fromkeys(replacements[:2], Verb.CREATE)
     gone = dict.fromkeys(revoked, Verb.DELETE)
     kept = {prefix: Reason.STAYS, denial: Reason.STAYS}
     assert found(made) == created | gone | kept | {replacements[2]: Reason.OVER_LIMIT}
-    assert made.known()[prefix] is Mark.MADE, "the next round deletes it"
+    assert made.known()[prefix] is AclMark.MADE, "the next round deletes it"
     made = plan(replacements, there, known)
     limit(made, len(there) + 3, known)
     assert list(made.due(Verb.DELETE, AclPermission.ALLOW)) == [prefix, *revoked]

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupsReport
 from mirror.groups.sync import GroupSync
 from mirror.groups.writer import transactional_id

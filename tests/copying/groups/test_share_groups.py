@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupState
 from tests.copying.group_site import commit, committed_at, group_sync
 from tests.copying.groups.consumers import java_consumer, reading

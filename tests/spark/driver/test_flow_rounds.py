@@ -10,7 +10,7 @@ import pytest
 
 from mirror.alignment.sync_state import SyncState
 from mirror.errors import Fenced
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupsReport, GroupState
 from mirror.groups.summary import GroupsSummary
 from mirror.runtime.clock import SystemClock

@@ -12,7 +12,7 @@ from typing import Final, Self
 import pytest
 
 from mirror.errors import ConnectionFailed, Fenced, KafkaError
-from mirror.groups.decision import Reason
+from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupsReport, GroupState
 from mirror.spark.driver.rounds import periodic_rounds
 from mirror.spark.driver.rounds.group_rounds import GroupReports

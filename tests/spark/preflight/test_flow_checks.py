@@ -300,7 +300,7 @@ def test_the_checks_change_nothing() -> None:
     assert [each.state() for each in made] == before
 
 
-def _both_ways(**more: object) -> tuple[FlowConfig, FlowConfig]:
+def _both_directions(**more: object) -> tuple[FlowConfig, FlowConfig]:
     same: dict[str, Any] = {"naming": "identity", "origin": "local", **more}
     return flow("there", **same), flow("back", "b", "a", **same)
 
@@ -308,7 +308,7 @@ def _both_ways(**more: object) -> tuple[FlowConfig, FlowConfig]:
 def test_a_flow_back_from_an_empty_cluster_waits_for_what_the_other_flow_creates() -> None:
     """It has no warning, because the other flow creates all that it copies."""
     empty = ClusterTopics("id-b", frozenset())
-    assert found(*_both_ways(), b=empty) == Findings(warnings={"there": [], "back": []})
+    assert found(*_both_directions(), b=empty) == Findings(warnings={"there": [], "back": []})
 
 
 def test_a_flow_back_to_which_nothing_comes_waits_with_a_warning() -> None:
@@ -325,8 +325,8 @@ def test_a_flow_back_to_which_nothing_comes_waits_with_a_warning() -> None:
 
 def test_flows_in_both_directions_without_any_topic_are_refused() -> None:
     empty = {name: ClusterTopics(f"id-{name}", frozenset()) for name in "ab"}
-    assert all("none of the 0 topics of cluster" in line for line in lines(found(*_both_ways(), **empty)))
-    assert len(lines(found(*_both_ways(), **empty))) == 2
+    assert all("none of the 0 topics of cluster" in line for line in lines(found(*_both_directions(), **empty)))
+    assert len(lines(found(*_both_directions(), **empty))) == 2
 
 
 def test_a_flow_without_a_way_back_does_not_wait_for_topics() -> None:
@@ -337,6 +337,6 @@ def test_a_flow_without_a_way_back_does_not_wait_for_topics() -> None:
 
 
 def test_a_pattern_for_what_another_flow_creates_is_no_warning() -> None:
-    there, back = _both_ways(topics=["orders", "clicks"])
+    there, back = _both_directions(topics=["orders", "clicks"])
     findings = found(there, back, a=cluster("a", "orders", "clicks"), b=cluster("b", "orders"))
     assert findings == Findings(warnings={"there": [], "back": []})

@@ -34,7 +34,7 @@ def copies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CopiesBothWays:
     return copies
 
 
-def _both_ways(copies: CopiesBothWays, count: int = 6, back: CopyPolicy | None = None) -> None:
+def _both_directions(copies: CopiesBothWays, count: int = 6, back: CopyPolicy | None = None) -> None:
     policies = {A: copies.policy, B: back or copies.policy}
     for number in range(count):
         for side, policy in policies.items():
@@ -71,7 +71,7 @@ def _verify(folder: Path, side: int) -> PartitionResult:
 def test_local_records_are_compared_in_both_directions_and_those_of_flows_left_out(
     copies: CopiesBothWays, tmp_path: Path
 ) -> None:
-    _both_ways(copies)
+    _both_directions(copies)
     # The flow from B began when A had a record already.
     for side, foreign in ((A, 6), (B, 5)):
         result = _verify(tmp_path, side)
@@ -83,7 +83,7 @@ def test_local_records_are_compared_in_both_directions_and_those_of_flows_left_o
 
 
 def test_lost_and_doubled_copies_are_found_among_the_records_of_others(copies: CopiesBothWays, tmp_path: Path) -> None:
-    _both_ways(copies)
+    _both_directions(copies)
     log = copies.clusters[B].log(TP.topic)
     end = log.end_offset
     copied = [one for one in log.batches() if b" of 0" in bytes(one.view)][-1]
@@ -99,7 +99,7 @@ def test_lost_and_doubled_copies_are_found_among_the_records_of_others(copies: C
 
 def test_record_that_came_back_is_not_complete(copies: CopiesBothWays, tmp_path: Path) -> None:
     """The target has it, but only because this flow has copied it there."""
-    _both_ways(copies)
+    _both_directions(copies)
     place = _append_as_flow(copies, A, b"3 of 0")
     copies.copy_from(A)
     result = _verify(tmp_path, A)
@@ -116,7 +116,7 @@ def test_records_of_flows_that_the_other_side_does_not_have_are_not_complete(
     copies: CopiesBothWays, tmp_path: Path
 ) -> None:
     """A flow from a third cluster has written them, or the other side has lost them."""
-    _both_ways(copies)
+    _both_directions(copies)
     place = _append_as_flow(copies, A, b"from elsewhere", b"and more")
     copies.copy_from(A)
     result = _verify(tmp_path, A)
@@ -132,7 +132,7 @@ def test_originals_in_front_of_the_copy_are_found(copies: CopiesBothWays, tmp_pa
     copies.write(B, *(b"early %d" % number for number in range(5)))
     copies.copy_from(B)
     copies.copy_from(A)
-    _both_ways(copies)
+    _both_directions(copies)
     assert _verify(tmp_path, A).incomplete == []
     copies.clusters[B].log(TP.topic).delete_before(3)
     assert _verify(tmp_path, A).incomplete == [str(Absent(1, 4, 3))]
@@ -142,7 +142,7 @@ def test_record_under_the_id_of_the_flow_that_the_source_lacks_is_foreign(
     copies: CopiesBothWays, tmp_path: Path
 ) -> None:
     """Others may write to the target, but not as this flow: the source has lost it."""
-    _both_ways(copies)
+    _both_directions(copies)
     place = _append_as_flow(copies, B, b"lost on the source")
     result = _verify(tmp_path, A)
     assert result.verdict is not None
@@ -152,7 +152,7 @@ def test_record_under_the_id_of_the_flow_that_the_source_lacks_is_foreign(
 def test_originals_are_found_that_the_flow_back_changes(copies: CopiesBothWays, tmp_path: Path) -> None:
     path = tmp_path / "mirror.toml"
     path.write_text(path.read_text() + 'headers = { from = "b" }\n')
-    _both_ways(copies, back=replace(copies.policy, headers=(("from", b"b"),)))
+    _both_directions(copies, back=replace(copies.policy, headers=(("from", b"b"),)))
     for side in (A, B):
         result = _verify(tmp_path, side)
         assert (result.outcome, result.incomplete) == ("equal", [])
@@ -171,7 +171,7 @@ def test_side_that_is_never_written_to_is_complete(copies: CopiesBothWays, tmp_p
 
 
 def test_what_flows_have_written_behind_the_progress_is_not_complete(copies: CopiesBothWays, tmp_path: Path) -> None:
-    _both_ways(copies)
+    _both_directions(copies)
     place = _append_as_flow(copies, A, b"not looked for yet")
     result = _verify(tmp_path, A)
     assert result.incomplete == [f"source {place} to {place} not compared: they are not copied yet"]

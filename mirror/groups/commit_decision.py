@@ -130,7 +130,7 @@ class Act(enum.Enum):
     """Neither side has an offset: forget the intent."""
 
 
-class Decision(NamedTuple):
+class CommitDecision(NamedTuple):
     """What is done now, and why the target's position is not the source's; None if it is, or is about to be."""
 
     act: Act
@@ -163,7 +163,7 @@ class Observed:
     """Whether the group has left the target from its offset there, for the source."""
     left_from: int | None = None
     """The target's offset from which the other flow has brought the group to the source last."""
-    both_ways: bool = False
+    both_directions: bool = False
     """Whether ``translation`` is the lowest position that skips nothing, of several that the group may have had."""
     other_metadata: bool = False
     """Whether what is committed on the target has other metadata than on the source."""
@@ -190,27 +190,27 @@ class Observed:
 #   order of events skips a record or overwrites a consumer.
 # Test: tests/groups/test_decision_model.py::test_no_order_of_events_skips_a_record_or_overwrites_a_consumer
 # Test: tests/copying/test_groups.py::test_a_consumer_continues_on_the_target_with_no_record_skipped
-def decide(seen: Observed, *, delete: bool) -> Decision:
+def decide(seen: Observed, *, delete: bool) -> CommitDecision:
     """Return what is to be done. ``delete``: offsets are deleted that the source's group does not have any more."""
     own_source = seen.own_source
     if own_source is None:
         in_step = seen.target == seen.translation.offset and seen.translation.place is not Place.NOT_COPIED
         held = Reason.ACTIVE if seen.active else Reason.TAKEN_OVER
-        return Decision(Act.NOTHING, reason=_of_loss(seen) if in_step else held)
+        return CommitDecision(Act.NOTHING, reason=_of_loss(seen) if in_step else held)
     if seen.source is None:
         return _of_deleted(seen, delete=delete)
     wanted, reason = wanted_position(seen, seen.source)
-    if seen.both_ways and wanted is not None and _is_further(seen, wanted, own_source):
+    if seen.both_directions and wanted is not None and _is_further(seen, wanted, own_source):
         return _further(seen, wanted, own_source, reason)
     if seen.active and (wanted is None or wanted.target != seen.target):
-        return Decision(Act.NOTHING, reason=Reason.ACTIVE)
+        return CommitDecision(Act.NOTHING, reason=Reason.ACTIVE)
     if wanted is None or (wanted.target == seen.target and (seen.active or not seen.other_metadata)):
-        return Decision(Act.NOTHING, reason=reason)
+        return CommitDecision(Act.NOTHING, reason=reason)
     goes_back = seen.target is not None and wanted.target < seen.target
     may_go_back = seen.standing is not None or seen.source < own_source or _would_skip(seen, own_source)
     if goes_back and not may_go_back:
         wanted, reason = None, Reason.BEHIND  # also where less is known as copied now
-    return Decision(Act.NOTHING if wanted is None else Act.WRITE, wanted, reason)
+    return CommitDecision(Act.NOTHING if wanted is None else Act.WRITE, wanted, reason)
 
 
 def _is_further(seen: Observed, wanted: Position, own_source: int) -> bool:
@@ -220,11 +220,11 @@ def _is_further(seen: Observed, wanted: Position, own_source: int) -> bool:
     return is_behind and seen.standing is None and is_known
 
 
-def _further(seen: Observed, wanted: Position, own_source: int, reason: Reason | None) -> Decision:
+def _further(seen: Observed, wanted: Position, own_source: int, reason: Reason | None) -> CommitDecision:
     """Keep the target's offset. If the group has left from there, it becomes this flow's own."""
     if own_source != NEVER or seen.active or seen.target is None:
-        return Decision(Act.NOTHING, reason=reason)
-    return Decision(Act.WRITE, Position(wanted.source, seen.target), reason)
+        return CommitDecision(Act.NOTHING, reason=reason)
+    return CommitDecision(Act.WRITE, Position(wanted.source, seen.target), reason)
 
 
 def _would_skip(seen: Observed, own_source: int) -> bool:
@@ -237,7 +237,7 @@ def _would_skip(seen: Observed, own_source: int) -> bool:
 
 # Invariant: A position goes back only with the source's, or if the target lost records, or if it was at a late copy of
 #   a record.
-# Test: tests/groups/test_decision.py::test_what_points_behind_a_loss_is_withdrawn
+# Test: tests/groups/test_commit_decision.py::test_what_points_behind_a_loss_is_withdrawn
 # Test: tests/groups/test_epochs_on_fakes.py::test_an_election_without_a_loss_moves_no_resumed_group_back
 # Test: tests/groups/test_repeated_records_on_fakes.py::test_a_position_at_a_late_copy_is_taken_back
 def _of_loss(seen: Observed) -> Reason | None:
@@ -252,14 +252,14 @@ def passed_text(count: int, side: str) -> str:
     return f"{records} deleted on the {side}"
 
 
-def _of_deleted(seen: Observed, *, delete: bool) -> Decision:
+def _of_deleted(seen: Observed, *, delete: bool) -> CommitDecision:
     if seen.target is None:
-        return Decision(Act.FORGET)
+        return CommitDecision(Act.FORGET)
     if delete and seen.active:
-        return Decision(Act.NOTHING, reason=Reason.ACTIVE)
+        return CommitDecision(Act.NOTHING, reason=Reason.ACTIVE)
     if delete and seen.moved:
-        return Decision(Act.NOTHING, reason=Reason.TAKEN_OVER)
-    return Decision(Act.DELETE if delete else Act.NOTHING, reason=Reason.DELETED)
+        return CommitDecision(Act.NOTHING, reason=Reason.TAKEN_OVER)
+    return CommitDecision(Act.DELETE if delete else Act.NOTHING, reason=Reason.DELETED)
 
 
 def wanted_position(seen: Observed, source: int) -> tuple[Position | None, Reason | None]:

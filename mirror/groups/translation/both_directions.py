@@ -21,7 +21,7 @@ _MOST_READ: Final = 10_000
 
 
 @dataclass(slots=True)
-class BothWaysPartition(PartitionLogs):
+class BothDirectionsPartition(PartitionLogs):
     """One partition, with the index of the flow, and that of the flow in the other direction."""
 
     back: PartitionLogs = field(default_factory=PartitionLogs)
@@ -116,7 +116,7 @@ class BothWaysPartition(PartitionLogs):
         return Move(self.read_again(offset, target_offset), skipped)
 
 
-class BothWaysLogs:
+class BothDirectionsLogs:
     """Opens partitions that both flows feed. Its calls wait for the clusters; use it in one thread."""
 
     def __init__(self, source: Admin, target: Admin, ahead: FlowLogs, back: BackLogs, other: str) -> None:
@@ -147,10 +147,10 @@ class BothWaysLogs:
 
     def _both(
         self, source: TopicPartition, ahead: PartitionLogs, back: PartitionLogs, latest: EndsSeen | None
-    ) -> BothWaysPartition:
+    ) -> BothDirectionsPartition:
         copied_to = 0 if ahead.offsets is None else ahead.offsets.index.copied_to
         seen = self._seen[source] = kept_ends(self._seen.get(source, ()), latest, copied_to)
-        return BothWaysPartition(
+        return BothDirectionsPartition(
             offsets=ahead.offsets,
             problem=ahead.problem or back.problem,
             is_missing=ahead.is_missing,

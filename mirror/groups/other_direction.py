@@ -6,7 +6,7 @@ flows run, only that one: so each of them knows in which direction the group has
 
 from __future__ import annotations
 
-from mirror.groups.decision import NEVER, Act, Decision, Intent
+from mirror.groups.commit_decision import NEVER, Act, CommitDecision, Intent
 
 
 # Invariant: Two flows bring a group there and back, and neither undoes what the other has done: no order of rounds and
@@ -38,21 +38,21 @@ def came_back(
     at_target: int | None,
     now_ms: int,
     *,
-    both_ways: bool = False,
-) -> Decision | None:
+    both_directions: bool = False,
+) -> CommitDecision | None:
     """Return what to do about a group that the other flow has put where it is on the source; None: it has not.
 
     Nothing is brought over: the group is further on the target, or there is what this position is a translation of. An
     intent is of no use then, unless its commit may still arrive. Without an offset on the target, there is nothing that
     the position came from any more, and with one that this flow has written, the group never left.
 
-    ``both_ways``: positions are the lowest ones that skip nothing. Then what the other flow has committed for just what
-    is on the target must not be translated back: that would be lower, and so on.
+    ``both_directions``: positions are the lowest ones that skip nothing. Then what the other flow has committed for
+    just what is on the target must not be translated back: that would be lower, and so on.
     """
     if at_target is None or theirs is None or not is_theirs(theirs, committed):
         return None
     if mine is not None and mine.is_own(at_target):
         is_translation = (theirs.target, theirs.source) == (committed, at_target)
-        return Decision(Act.NOTHING) if both_ways and is_translation else None
+        return CommitDecision(Act.NOTHING) if both_directions and is_translation else None
     is_settled = mine is not None and mine.previous == NEVER and not mine.at(now_ms).others
-    return Decision(Act.FORGET if is_settled else Act.NOTHING)
+    return CommitDecision(Act.FORGET if is_settled else Act.NOTHING)

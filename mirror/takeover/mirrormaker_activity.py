@@ -16,7 +16,7 @@ _HOW_TO_STOP: Final = (
 )
 
 
-class Observation(NamedTuple):
+class ActivitySample(NamedTuple):
     """What was seen at one moment."""
 
     positions: Mapping[TopicPartition, int]
@@ -31,7 +31,7 @@ class Observation(NamedTuple):
     """The source connector's own state; None: there is none, or it is not known."""
 
 
-def signs_of_life(before: Observation, after: Observation, places: Places) -> list[str]:
+def signs_of_life(before: ActivitySample, after: ActivitySample, places: Places) -> list[str]:
     """Return what shows that MirrorMaker 2 still runs, as lines; none if nothing does."""
     lines = []
     if places.dedicated and after.workers:
@@ -49,7 +49,7 @@ def signs_of_life(before: Observation, after: Observation, places: Places) -> li
     return lines
 
 
-def _not_stopped(seen: Observation, places: Places) -> str:
+def _not_stopped(seen: ActivitySample, places: Places) -> str:
     """Return that a connector of Kafka Connect was not stopped, though it may have nothing to copy.
 
     Its last state is that of workers which may have been killed since: without any worker it does not run. With

@@ -20,7 +20,7 @@ from mirror.groups.positions import reason_of
 from mirror.groups.routes import AlsoFed, CopyingFlow
 from mirror.groups.rules import GroupRules
 from mirror.groups.translation.back_logs import BackLogs
-from mirror.groups.translation.both_ways import BothWaysLogs, BothWaysPartition
+from mirror.groups.translation.both_directions import BothDirectionsLogs, BothDirectionsPartition
 from mirror.groups.translation.logs import PATIENCE, FlowLogs, PartitionLogs
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.copy_count import CopyCount
@@ -49,7 +49,7 @@ Found = tuple[list[BackPosition], list[str]]
 # Test: tests/copying/test_way_back.py::test_a_consumer_fails_over_and_back_with_no_record_skipped
 # Test: tests/groups/
 #   test_both_directions_on_fakes.py::test_the_way_back_by_hand_skips_nothing_and_counts_what_is_read_again
-class WayBack:
+class ReverseGroups:
     """Reads the groups of a flow's target. Its calls wait for the clusters; use it in one thread."""
 
     def __init__(
@@ -73,7 +73,7 @@ class WayBack:
         self._clients: Final = ExitStack()
         clusters = FlowClusters(flow, source_options, target_options, policy, clock)
         self._clusters: Final = self._clients.enter_context(clusters)
-        self._both_ways: Final[dict[str, BothWaysLogs]] = {}
+        self._both_directions: Final[dict[str, BothDirectionsLogs]] = {}
         """By the name of the flow that feeds the source."""
         self.logs: Mapping[TopicPartition, PartitionLogs] = {}
         """What was read last of the partitions of groups, by those of the target."""
@@ -161,23 +161,23 @@ class WayBack:
         found = {others[source]: logs for source, logs in opened.items()}
         for other, by_target in fed.values():
             try:
-                found |= self._both_ways_logs(other).open(by_target, {}, {})
+                found |= self._both_directions_logs(other).open(by_target, {}, {})
             except KafkaError as error:
                 problem = f"the index of flow {other.name}: {error}"
                 found |= {target: PartitionLogs(problem=problem) for target in by_target}
         return found
 
-    def _both_ways_logs(self, other: CopyingFlow) -> BothWaysLogs:
+    def _both_directions_logs(self, other: CopyingFlow) -> BothDirectionsLogs:
         """Return the logs as a round of ``other`` sees them, which goes from the target to the source."""
-        if other.name not in self._both_ways:
+        if other.name not in self._both_directions:
             ends = self._clusters.target, self._clusters.source
             options = other.source_options, other.target_options
             translator = OffsetTranslator(other.name, *options, other.policy, timeout_ms=TIMEOUT_MS, patience=PATIENCE)
             self._clients.enter_context(translator)
             ahead = FlowLogs(*ends, translator, self._clock, TIMEOUT_MS)
             back = BackLogs(*ends, self._clusters.translator, self._clock, TIMEOUT_MS)
-            self._both_ways[other.name] = BothWaysLogs(*ends, ahead, back, self._flow)
-        return self._both_ways[other.name]
+            self._both_directions[other.name] = BothDirectionsLogs(*ends, ahead, back, self._flow)
+        return self._both_directions[other.name]
 
     def _translated_one(
         self,
@@ -200,7 +200,7 @@ class WayBack:
         )
         if position.detail or logs.offsets is None:
             return position
-        if isinstance(logs, BothWaysPartition):
+        if isinstance(logs, BothDirectionsPartition):
             return _lowest(position, logs)
         try:
             found = logs.offsets.translate_back(committed.offset)
@@ -295,7 +295,7 @@ class WayBack:
         ]
 
 
-def _lowest(position: BackPosition, logs: BothWaysPartition) -> BackPosition:
+def _lowest(position: BackPosition, logs: BothDirectionsPartition) -> BackPosition:
     """Return the position that skips nothing, where the source has the records in another order."""
     try:
         found, _ = logs.translate(position.target_offset)

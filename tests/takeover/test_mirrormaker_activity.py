@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from mirror.cluster.types import TopicPartition
-from mirror.takeover.observation import Observation, signs_of_life
+from mirror.takeover.mirrormaker_activity import ActivitySample, signs_of_life
 from mirror.takeover.places import Places
 
 POSITIONS, TARGET = TopicPartition("mm2-offsets.a.internal", 3), TopicPartition("a.t", 0)
 PLACES = Places("MirrorSourceConnector", POSITIONS.topic, "mm2-status.a.internal", "a-mm2", True, True)
-BEFORE = Observation({POSITIONS: 7}, {TARGET: 9}, 0)
+BEFORE = ActivitySample({POSITIONS: 7}, {TARGET: 9}, 0)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ BEFORE = Observation({POSITIONS: 7}, {TARGET: 9}, 0)
         (BEFORE._replace(targets={TARGET: 10}), [f"something has written to the target meanwhile: {TARGET}"]),
     ],
 )
-def test_each_sign_is_a_line(after: Observation, signs: list[str]) -> None:
+def test_each_sign_is_a_line(after: ActivitySample, signs: list[str]) -> None:
     assert signs_of_life(BEFORE, after, PLACES) == signs
 
 
