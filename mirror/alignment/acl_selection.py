@@ -99,13 +99,17 @@ def prefixes_of(patterns: Iterable[str]) -> tuple[str, ...]:
 
 
 # Invariant: No ACL widens anything: the target allows what the source allows on its topic, or less, nothing on topics
-#   of others, and a prefix stays one only where every topic under it is the flow's.
+#   and groups of others, and a prefix stays one only where every topic under it is the flow's.
 # Test: tests/alignment/permissions/test_decision.py::test_nothing_is_allowed_that_the_source_denies_or_does_not_allow
 # Test: tests/alignment/permissions/
 #   test_rights_on_brokers.py::test_users_may_read_the_copies_of_what_they_may_read_and_nothing_else
 # Test: tests/alignment/permissions/test_beside_mirrormaker.py::test_each_kind_of_acl
 # Test: tests/alignment/permissions/test_selection.py::test_the_wildcard_is_never_one_on_the_target
 # Test: tests/alignment/permissions/test_authority_on_fakes.py::test_a_prefix_does_not_cover_the_target_s_own_topic
+# Test: tests/alignment/permissions/
+#   test_authority_on_fakes.py::test_a_group_of_the_target_s_own_is_neither_opened_nor_closed
+# Test: tests/alignment/permissions/
+#   test_commands_on_fakes.py::test_a_group_that_reads_topics_of_the_target_s_own_gets_no_acl_unless_it_has_some
 def wanted(rules: AclRules, sides: AclSides) -> Wanted:
     """Return what the target is to have."""
     result = Wanted()
@@ -276,11 +280,6 @@ def _copies(rules: AclRules, sides: AclSides, owned: Iterable[str]) -> dict[str,
     return {name: target for name, target in found if target is not None}
 
 
-# Invariant: A group of the target's own is neither opened nor closed.
-# Test: tests/alignment/permissions/
-#   test_authority_on_fakes.py::test_a_group_of_the_target_s_own_is_neither_opened_nor_closed
-# Test: tests/alignment/permissions/
-#   test_commands_on_fakes.py::test_a_group_that_reads_topics_of_the_target_s_own_gets_no_acl_unless_it_has_some
 class _Groups(_Place):
     """Groups have the same names on both sides. A prefix would also be about groups that the target has by itself."""
 

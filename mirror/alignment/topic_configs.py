@@ -340,8 +340,7 @@ class ConfigAlignment:
                 self._refused[key] = one.wanted, one.detail
 
 
-# Invariant: Only what is set on a topic itself counts: a broker's value is never turned into a topic's. Many topics
-#   take few requests.
+# Invariant: Only what is set on a topic itself counts: a broker's value is never turned into a topic's.
 # Test: tests/alignment/test_rounds_on_fakes.py::test_defaults_of_brokers_are_no_differences
 # Test: tests/alignment/test_rounds_on_fakes.py::test_many_topics_take_a_few_requests
 def _read_configs(observed: Side, side: str, topics: list[str], problems: list[str]) -> dict[str, dict[str, str]]:

@@ -20,9 +20,6 @@ def carries_heartbeats(flow: FlowSettings, topic: str) -> bool:
     return flow.mirrormaker.heartbeats and _NAMES.carries_heartbeats(topic, flow.target)
 
 
-# Invariant: With naming = "identity" only copied heartbeats get a prefix: a user's topics keep their names, also
-#   those that end in heartbeats.
-# Test: tests/config/test_load.py::test_heartbeats_are_copied_whatever_topics_says_and_have_a_prefix
 def target_topic(flow: FlowSettings, topic: str) -> str:
     """Return the name of the source's ``topic`` on the target. Heartbeats have a prefix also with ``identity``."""
     if flow.naming == "prefix" or carries_heartbeats(flow, topic):

@@ -11,9 +11,6 @@ _PARTITIONS_PER_MS: Final = 200
 _MOST_MS: Final = 20
 
 
-# Invariant: Small records that arrive between two fetches come with one response; neither a backlog nor a record after
-#   a silence waits for that.
-# Test: tests/consumer/test_fetch_pacing.py::test_what_arrives_between_two_fetches_comes_with_one_response
 def gathering_ms(partitions: int) -> int:
     """Return how long the records of a fetch session with so many partitions gather after a response with some.
 

@@ -41,10 +41,12 @@ class Translated(NamedTuple):
     """
 
 
-# Invariant: A checkpoint goes back only if it is exact, because the group or the target has: at least once a record may
-#   be repeated behind it.
+# Invariant: Checkpoints are the exact positions of groups, whatever the target's groups do; one goes back only if it is
+#   exact, because at least once a record may be repeated behind it.
 # Test: tests/spark/driver/
 #   test_group_checkpoints.py::test_an_exact_position_replaces_a_later_one_unless_records_are_repeated
+# Test: tests/spark/driver/
+#   test_group_checkpoints.py::test_a_group_that_has_taken_over_on_the_target_keeps_its_checkpoints
 def is_due(now: Translated, last: Checkpoint | None) -> bool:
     """Return whether the position is to be written after the ``last`` one that was; None if there was none.
 

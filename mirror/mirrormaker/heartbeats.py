@@ -35,9 +35,6 @@ class OutageReporter(Protocol):
         ...
 
 
-# Invariant: A source that refuses or does not answer costs heartbeats only: at most one is on its way, and nothing
-#   waits for it.
-# Test: tests/mirrormaker/test_heartbeats.py::test_an_error_is_reported_once_and_heartbeats_continue_after_it
 class HeartbeatWriter:
     """Writes the heartbeats of one flow, one at a time."""
 

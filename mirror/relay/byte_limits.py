@@ -203,6 +203,8 @@ class RateLimiter:
 
 # Invariant: Nothing is fetched for a partition for which nothing can be sent: it costs its neighbours no throughput.
 # Test: tests/copying/test_isolation.py::test_one_sick_partition_costs_the_others_nothing
+# Test: tests/relay/partition/
+#   test_memory.py::test_fetched_bytes_are_released_once_when_all_their_batches_are_acknowledged
 class SourceBudget:
     """Limit on the bytes that all partitions together have taken from the source and still need.
 

@@ -15,8 +15,6 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-# Invariant: Brokers die with the process that started them, also by SIGKILL.
-# Test: tests/sandbox/test_process.py::test_process_dies_with_its_killed_owner
 def main(owner: int, command: list[str]) -> None:
     """Replace this process by ``command``, unless ``owner`` has died already."""
     if sys.platform == "linux":

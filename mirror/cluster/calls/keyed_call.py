@@ -20,8 +20,6 @@ _MAX_ERRORS_SHOWN: Final = 20
 _IN_DOUBT: Final = "it may have been done, as an attempt got no answer: check before you repeat it"
 
 
-# Invariant: Each key of a call is resolved by itself: neither a refusal nor a timeout of one stops the others.
-# Test: tests/cluster/test_admin_topics.py::test_a_deletion_that_timed_out_at_the_broker_and_was_done_is_a_success
 class KeyedCall(Call[Outcomes[K, V], K]):
     """A call whose result is :class:`Outcomes`: a refusal ends its key, not the call.
 

@@ -121,10 +121,6 @@ class Transactions:
             self._txn.began(now)
             self._txn.wanted.update(set(tps) - self._txn.added - self._txn.pending)
 
-    # Invariant: A commit whose caller ran out of time goes on, and the same call joins it; it cannot be aborted any
-    #   more.
-    # Test: tests/conformance/
-    #   test_producer_transaction_calls.py::test_a_commit_that_ran_out_of_time_goes_on_and_is_joined
     def commit(self, event: CommitEvent) -> None:
         """Commit as soon as everything is acknowledged; a second call joins a pending one."""
         if self.state is TransactionState.IN_TRANSACTION:

@@ -8,10 +8,6 @@ from mirror.relay.batches.output_batch import BufferRef
 from mirror.relay.byte_limits import SourceBudget
 
 
-# Invariant: The parts of a Fetch response are released once all their batches are acknowledged, so that a failing
-#   partition does not hold those of others.
-# Test: tests/relay/partition/
-#   test_memory.py::test_fetched_bytes_are_released_once_when_all_their_batches_are_acknowledged
 class HeldBuffers:
     """The buffers of one copy, which count against the budget of its task."""
 

@@ -63,10 +63,6 @@ def _encoded(records: Mapping[StatusKey, object | None]) -> dict[StatusKey, KeyV
     }
 
 
-# Invariant: A writer of the status topic never waits for the target: it keeps the newest value of each key until it is
-#   written.
-# Test: tests/relay/progress/
-#   test_status_topic.py::test_while_the_target_is_away_a_writer_keeps_the_newest_value_of_each_key
 class StatusWriter:
     """Writes records in a thread of its own, the newest of each key. No call waits or raises, but for :meth:`close`.
 

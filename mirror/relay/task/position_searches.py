@@ -123,8 +123,6 @@ class AttemptSearch:
             current.close()
 
 
-# Invariant: A search delays no other partition: it advances in slices, and rests while the high watermark stands still.
-# Test: tests/relay/task/test_position_searches.py::test_search_rests_while_the_high_watermark_stands_still
 class FenceSearch:
     """One search, up to the marker of one fence."""
 

@@ -17,9 +17,6 @@ TURN_MS: Final = 3_000
 """How long an acquisition counts. Coordinators or leaders that are away, and long searches, must not hold up others."""
 
 
-# Invariant: Partitions are acquired in turn, and the timeout of one begins with its turn.
-# Test: tests/relay/task/test_turns.py::test_many_partitions_are_acquired_in_turn
-# Test: tests/relay/partition/test_ends.py::test_timeout_of_a_fence_begins_with_its_turn
 class AcquisitionTurns:
     """Copies begin in the order in which they ask; the timeouts of a copy that waits have not begun."""
 

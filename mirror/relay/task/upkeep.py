@@ -21,9 +21,6 @@ _RENEWED_WITHIN_MS: Final = 3_000
 """How long a copy that is being renewed holds up others."""
 
 
-# Invariant: The progress of an idle partition is renewed before brokers forget it, a few at a time.
-# Test: tests/relay/task/test_jobs_on_fakes.py::test_the_progress_of_an_idle_partition_is_renewed_while_its_task_lives
-# Test: tests/relay/task/test_upkeep.py::test_a_few_are_renewed_at_a_time_and_one_that_takes_long_holds_up_no_other
 class Upkeep:
     """Visits all copies of a task from time to time, a few in each turn. Used on the task's thread."""
 

@@ -28,8 +28,6 @@ from mirror.wire.versions import BrokerVersions
 _LONGEST_SELECT_S: Final = 3600.0
 
 
-# Invariant: A part of a response does not end the network's wait: each turn of the loop polls all cores.
-# Test: tests/runtime/test_many_connections.py::test_part_of_a_response_does_not_end_the_wait
 class SelectorNetwork:
     """One connection for each (broker, lane, channel), opened when it is first needed, and again after a backoff.
 

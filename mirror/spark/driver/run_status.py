@@ -72,6 +72,7 @@ _SUBJECT: Final = "what the tasks report"
 # Test: tests/spark/driver/
 #   test_run_status.py::test_a_verification_on_any_host_reaches_the_next_run_and_the_next_verification
 # Test: tests/spark/ledger/test_status_table.py::test_lost_report_folders_take_no_partition_s_turns
+# Test: tests/spark/ledger/test_full_disk.py::test_results_that_cannot_be_written_name_the_file
 class RunStatus:
     """The status of one flow in one run. Times are ms since 1970. May be used by several threads."""
 

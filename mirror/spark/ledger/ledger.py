@@ -41,9 +41,6 @@ _PROBE_BYTES: Final = 64 * 1024
 """Roughly as much as a small run writes."""
 
 
-# Invariant: A run does not need the ledger: the target's progress is the truth, and results that cannot be written are
-#   missing in reports only.
-# Test: tests/spark/ledger/test_full_disk.py::test_results_that_cannot_be_written_name_the_file
 class Ledger:
     """The ledger of one run of one flow; ``path`` is its folder, which is created when needed."""
 

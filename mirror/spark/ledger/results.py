@@ -179,8 +179,6 @@ def _with_truncation(result: RangeResult, stop: int | None) -> RangeResult:
     return replace(result, outcome=Outcome.UNFINISHED, error=line)
 
 
-# Invariant: The exit status says whether all is copied.
-# Test: tests/spark/ledger/test_results.py::test_exit_status_and_outcome
 def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -> int:
     """Return 0 if everything is complete, 1 if a flow could not run, 4 if MirrorMaker 2 copies again, else 3.
 

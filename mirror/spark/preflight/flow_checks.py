@@ -270,11 +270,6 @@ def _has_topics_elsewhere(config: MirrorConfig, flow: FlowConfig, clusters: Desc
     )
 
 
-# Invariant: A flow may wait for its first topic only if another one of a cycle may create it; else its patterns may be
-#   wrong.
-# Test: tests/spark/preflight/
-#   test_flow_checks.py::test_a_flow_back_from_an_empty_cluster_waits_for_what_the_other_flow_creates
-# Test: tests/e2e/test_stream_in_step.py::test_a_stream_in_both_directions_begins_with_an_empty_cluster
 def _coming_topics(config: MirrorConfig, flow: FlowConfig, clusters: Described) -> list[str]:
     """Return the topics that other flows create on the flow's source, and that it copies."""
     return [

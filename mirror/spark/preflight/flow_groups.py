@@ -121,9 +121,6 @@ def feeding_flow(config: MirrorConfig, flow: FlowConfig) -> FedBy:
     return find
 
 
-# Invariant: A plan changes nothing, and does not wait for a cluster that hangs.
-# Test: tests/groups/test_plan_on_fakes.py::test_offsets_that_the_next_round_would_commit_are_shown_and_not_committed
-# Test: tests/spark/preflight/test_flow_groups.py::test_a_cluster_that_hangs_is_not_waited_for
 def compare_groups(config: MirrorConfig, flow: FlowConfig, *, timeout_s: float = TIMEOUT_S) -> GroupsForecast | None:
     """Return what the next round would commit, without writing anything; None if the flow commits no positions.
 

@@ -122,9 +122,6 @@ class _Check:
         return _line(operations, resource, permission.cluster(self._found.flow), why, granted, grant)
 
 
-# Invariant: A permission that only sequences need stops no flow that can do without.
-# Test: tests/spark/preflight/
-#   test_permission_check.py::test_unreadable_brokers_are_a_note_or_refuse_a_flow_that_demands_sequences
 def absent_of(allowed: Operations, needed: Collection[AclOperation]) -> set[AclOperation]:
     """Return the ``needed`` operations that are not ``allowed``; only Describe if that is absent: it hides the rest."""
     return set(needed) - allowed if AclOperation.DESCRIBE in allowed else {AclOperation.DESCRIBE}

@@ -44,9 +44,6 @@ _RECOVERY: Final = "how long the rest takes is said for the flow that copies it"
 _NOT_COMPARED: Final = "topics, configurations and ACLs are not compared: no flow copies these topics back"
 
 
-# Invariant: On the way back a committed position counts, not what a group may have read elsewhere: only the operator
-#   knows that.
-# Test: tests/rehearsal/test_command_on_fakes.py::test_the_way_back_is_rehearsed
 def rehearse_back(request: Request, sides: Sides) -> Rehearsal:
     """Read both clusters of a flow, and decide about the way back. Raises FlowError if no topic matches, KafkaError."""
     flow, config, (source, target) = request.flow, request.config, sides

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Invariant: No secret is in what Spark pickles, in an event log or in a log: a task is given paths and names only, and
 #   loads the configuration itself.
 # Test: tests/security/test_no_secret_is_shown.py::test_no_secret_is_shown
+# Test: tests/spark/tasks/test_task_environment.py::test_a_job_brings_the_environment_to_its_workers
 @dataclass(frozen=True, slots=True)
 class FlowOptions:
     """One flow in one run."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
 
-# Invariant: OTEL_* reach executors with the pickled function, not by Spark's settings, which it shows on its pages.
-# Test: tests/spark/tasks/test_task_environment.py::test_a_job_brings_the_environment_to_its_workers
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
     """The variables, by name. The repr does not show their values."""

@@ -16,9 +16,6 @@ _FORM: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _SAMPLED: Final = "01"
 
 
-# Invariant: Ids of spans are derived from flow, run, task and partition, so that processes export one tree without
-#   communicating.
-# Test: tests/telemetry/test_export.py::test_driver_and_task_export_one_tree
 @dataclass(frozen=True, slots=True)
 class SpanId:
     """The ids of a trace (128 bits) and of a span in it (64 bits), neither zero."""

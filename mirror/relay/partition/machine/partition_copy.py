@@ -187,9 +187,6 @@ class PartitionCopy:
 
     # --- while it lives long
 
-    # Invariant: What was refused is offered again by a copy that lives for months, and its remedies are bounded.
-    # Test: tests/relay/partition/test_long_lives.py::test_what_was_refused_is_offered_again
-    # Test: tests/relay/partition/test_long_lives.py::test_remedies_are_bounded
     def forget_refusals(self) -> None:
         """Let what a refusal reaches begin small again."""
         self._reader.pipeline.remedies.forget_reach()

@@ -106,8 +106,12 @@ class ResultRecorder:
         """Store the id of the topic that is read now, for the next progress. An empty id changes nothing."""
         self.topic_id = topic_id or self.topic_id
 
-    # Invariant: A claim is renewed by a fence before brokers forget it, even if the lazy progress is younger.
+    # Invariant: Progress is renewed before brokers forget it, by sequences with a fence and even if the lazy progress
+    #   is younger.
     # Test: tests/copying/test_sequences.py::test_empty_range_renews_the_claim_before_brokers_forget_it
+    # Test: tests/relay/task/
+    #   test_jobs_on_fakes.py::test_the_progress_of_an_idle_partition_is_renewed_while_its_task_lives
+    # Test: tests/relay/task/test_upkeep.py::test_a_few_are_renewed_at_a_time_and_one_that_takes_long_holds_up_no_other
     def needs_renewal(self, progress: Progress, renew_ms: int) -> bool:
         """Whether to commit ``progress`` again: it is ``renew_ms`` old (0: never)."""
         committed_ms = min(progress.time_ms, progress.claimed_ms or progress.time_ms)

@@ -90,8 +90,6 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-# Invariant: The job ends with the command that submitted it, also by SIGKILL.
-# Test: tests/spark/driver/test_submission.py::test_the_child_ends_with_a_submitter_that_was_killed
 @dataclass(frozen=True, slots=True)
 class Submission:
     """A job to submit."""

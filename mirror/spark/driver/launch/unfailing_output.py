@@ -51,8 +51,6 @@ class _Output(io.FileIO):
         return written
 
 
-# Invariant: No output stops or fails a run: what a closed pipe or a full disk refuses is dropped.
-# Test: tests/spark/driver/test_unfailing_output.py::test_a_run_ends_with_its_status_whatever_takes_its_output
 def unfailing(name: Name, fd: int | None = None) -> IO[str]:
     """Return a stream to this process's stdout or stderr, or for ``fd``, which it then closes.
 

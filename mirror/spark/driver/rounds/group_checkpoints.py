@@ -22,9 +22,6 @@ _ACKNOWLEDGED_MS: Final = 5_000
 """The time that checkpoints have to be acknowledged. A stream's next round takes the acknowledgements that are late."""
 
 
-# Invariant: Checkpoints are the exact positions of groups, whatever the target's groups do.
-# Test: tests/spark/driver/
-#   test_group_checkpoints.py::test_a_group_that_has_taken_over_on_the_target_keeps_its_checkpoints
 class CheckpointedRounds:
     """The rounds of one flow: commits on the target, and checkpoints of the same positions, or one of both.
 

@@ -98,8 +98,6 @@ class Pause:
     """News do not end it sooner."""
 
 
-# Invariant: Rounds take at most a tenth of a core; a new group has its positions within seconds nevertheless.
-# Test: tests/copying/groups/test_new_groups.py::test_new_groups_are_found_within_a_second_and_have_their_positions
 class PeriodicRounds(Generic[R]):
     """Runs rounds in a thread until the block ends, and by default one more then, for what was copied last.
 
