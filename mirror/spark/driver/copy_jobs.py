@@ -191,7 +191,7 @@ class FollowedJob:
         self._job.start()
         wait(self._job, self._update)
 
-    def finish(self, *, cut_short: bool) -> None:  # noqa: ARG002 - as of a run
+    def finish(self) -> None:
         """Count what the tasks have returned."""
         self._job_results.finish(self._job.results, self._assigner.ranges(), self._clock.unix_ms())
 
@@ -306,9 +306,10 @@ class BoundedJob:
             if attempts := self._attempts():
                 self._parts.ledger.write_attempts(attempts, _RUN)
 
-    def finish(self, *, cut_short: bool) -> None:
+    def finish(self) -> None:
         """Record what was copied. Of ranges whose tasks did not answer, the progress on the target shows it."""
         parts, plan, attempts = self._parts, self._plan, self._attempts()
+        cut_short = parts.results.report.cut_short
         ended_ms = SystemClock().unix_ms()
         answered = {(one.result.topic, one.result.partition) for one in attempts}
         lost = [one for one in plan.ranges if (one.topic, one.partition) not in answered]

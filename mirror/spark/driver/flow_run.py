@@ -12,7 +12,6 @@ A scheduled run copies what there is when it plans. A stream follows its partiti
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,6 +29,7 @@ from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.output.flow_lines import FlowLines
 from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.driver.rounds.outages import ClusterOutages, Outages
+from mirror.spark.driver.run_ending import RunEnding
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.topic_upkeep import TopicUpkeep
 from mirror.spark.ledger.initial_partitions import InitialPartitions
@@ -49,22 +49,14 @@ if TYPE_CHECKING:
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.observation import Sides
-    from mirror.spark.driver.flow_job import FlowJob
     from mirror.spark.driver.output.console import Consoles
-    from mirror.spark.ledger.attempt_results import CopiedTask
     from mirror.spark.ledger.results import FlowReport
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.spark.supervision.flow_control import ClaimedRun, FlowControl
     from mirror.spark.supervision.states import Event
     from mirror.spark.tasks.options import FlowOptions
-    from mirror.spark.tasks.task_spec import CopyTask
     from mirror.takeover.watch import MirrorMakerWatch
     from mirror.telemetry.run_telemetry import RunTelemetry
-
-_POLL_S: Final = 1.0
-"""How often periods of a stream and time limits are noticed; what ends a run is noticed at once."""
-_CANCELLED_WITHIN_S: Final = 5.0
-"""Spark ends a cancelled job within half a second, and its Python workers within 3.3 s."""
 
 
 class FlowRun:
@@ -128,10 +120,7 @@ class FlowRun:
         self._results: Final = FlowResults(flow, report, consoles, telemetry, self._rounds.write_sync, debug=debug)
         self._control: Final = control
         self._claimed: ClaimedRun | None = None
-        self._asked: Final = threading.Event()
-        self._cancelled: Final = threading.Event()
-        self._changed: Final = threading.Event()
-        """Wakes who waits for the end of the job."""
+        self._ending: Final = RunEnding(report, flow.shutdown_timeout_ms)
         self._watch: MirrorMakerWatch | None = None
         self._job: FollowedJob | BoundedJob | None = None
         self._status: RunStatus | None = None
@@ -141,15 +130,13 @@ class FlowRun:
 
     def stop(self) -> None:
         """Have the run end in order: what the target has acknowledged is committed."""
-        self.report.asked = self.report.asked or datetime.now(UTC)
-        self._asked.set()
-        self._changed.set()
+        self._ending.ask()
         if (claimed := self._claimed) is not None:
             claimed.end_job()
 
     def cancel(self) -> None:
         """Have the run end at once."""
-        self._cancelled.set()
+        self._ending.cancel()
         self.stop()
 
     # --- the run
@@ -174,7 +161,7 @@ class FlowRun:
             raise FlowError(reason)
         self._watch = resources.enter_context(self._preparation.open_watch())
         self._watch.check()
-        if not self._asked.is_set():  # the control may be that of a later start
+        if not self._ending.is_asked():  # the control may be that of a later start
             self._control.wait(claims=True)
         lines = self._lines
         status = self._status = RunStatus(
@@ -191,7 +178,7 @@ class FlowRun:
         sides = resources.enter_context(open_sides(self._config, flow))
         self._learn_addresses(sides)
         context = self._context()
-        if self._asked.is_set():
+        if self._ending.is_asked():
             return self._ended()
         claimed = self._claimed = self._claim()  # this ends another run, so nothing slow or doubtful comes after it
         if not self._follows:
@@ -224,17 +211,17 @@ class FlowRun:
         )
         self._job = job = FollowedJob(parts) if self._follows else BoundedJob(parts)
         job.prepare()
-        if self._asked.is_set():  # from here on, the number of its job ends the tasks
+        if self._ending.is_asked():  # from here on, the number of its job ends the tasks
             return self._ended()
         self._open_monitors(resources, job)
         announce(Began())
         has_ended = self._has_ended(job)
-        if not self._asked.is_set():
+        if not self._ending.is_asked():
             with contextlib.suppress(KafkaError):
                 claimed.sync()  # its tasks may have ended by a command that they have read first
-        if has_ended and not (self._follows or self._asked.is_set()):
+        if has_ended and not (self._follows or self._ending.is_asked()):
             self._complete()
-        if self._asked.is_set() or not isinstance(job, FollowedJob):
+        if self._ending.is_asked() or not isinstance(job, FollowedJob):
             return self._ended()
         return Lost(job.why)
 
@@ -244,7 +231,7 @@ class FlowRun:
         It is reported here then: there are results of the other tasks. Raises what the job of a stream does.
         """
         try:
-            job.run(self._await)
+            job.run(self._ending.await_job)
         except MirrorError:
             raise
         except Exception as error:
@@ -259,7 +246,7 @@ class FlowRun:
             self.report.cut_short = True  # progress that the tasks did not report is read from the target
             raise
         finally:
-            job.finish(cut_short=self.report.cut_short)
+            job.finish()
         return True
 
     def _claim(self) -> ClaimedRun:
@@ -336,36 +323,6 @@ class FlowRun:
         if isinstance(self._job, FollowedJob):
             self._job.begin_again(topics)
 
-    def _await(self, job: FlowJob[CopyTask, CopiedTask], update: Callable[[], None]) -> None:
-        """Wait for the end of ``job``, and call ``update`` often meanwhile. Raises what the job raises.
-
-        If the run is to end, its tasks are stopped, and cancelled if they take too long.
-        """
-        try:
-            self._await_or_stop(job, update)
-        except BaseException:
-            job.cancel()  # its tasks must not go on without this run
-            raise
-        if not self._cancelled.is_set():
-            job.done.result()
-
-    def _await_or_stop(self, job: FlowJob[CopyTask, CopiedTask], update: Callable[[], None]) -> None:
-        end_s = float("inf")
-        job.done.add_done_callback(lambda _: self._changed.set())
-        while not job.done.done():
-            self._changed.clear()
-            update()
-            if self._asked.is_set():
-                end_s = min(end_s, time.monotonic() + self._flow.shutdown_timeout_ms / 1000)
-            if self._cancelled.is_set() or time.monotonic() >= end_s:
-                self.report.cut_short = True
-                self._cancelled.set()
-                job.cancel()
-                with contextlib.suppress(Exception):
-                    job.done.result(_CANCELLED_WITHIN_S)
-                return
-            self._changed.wait(_POLL_S)
-
     def _ended(self) -> Event:
         """Return what a run that was asked to end is, and name one that has taken over. Raises MirrorMakerResumed."""
         other = None if self._claimed is None else self._claimed.fenced_by
@@ -380,7 +337,7 @@ class FlowRun:
         return JobEnded("cut short" if self.report.cut_short else "in order")
 
     def _stop_if_resumed(self, _: ClaimedRun) -> None:
-        if self._watch is not None and not self._asked.is_set() and self._watch.read() is not None:
+        if self._watch is not None and not self._ending.is_asked() and self._watch.read() is not None:
             self._lines.tell("MirrorMaker 2 copies again: this flow ends")
             self.stop()
 
@@ -397,7 +354,7 @@ class FlowRun:
         self._reported()
         if self._follows:
             self.report.index_bytes = self._progress.index_bytes
-        if self._asked.is_set() and not (self.report.cut_short or self.report.fenced or self.report.error):
+        if self._ending.is_asked() and not (self.report.cut_short or self.report.fenced or self.report.error):
             self.report.behind = self._progress.why_behind()
             if self.report.behind is not None:
                 self._lines.error(f"it ends behind: {self.report.behind}")

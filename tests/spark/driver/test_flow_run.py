@@ -24,11 +24,12 @@ from mirror.relay.progress.control import RunControl
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import is_away
-from mirror.spark.driver import copy_jobs, run_status
+from mirror.spark.driver import copy_jobs, run_ending, run_status
 from mirror.spark.driver.copy_jobs import FollowedJob
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.job_results import JobResults
 from mirror.spark.driver.output.console import Consoles
+from mirror.spark.driver.run_ending import RunEnding
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.ledger.attempt_results import AttemptResult, CopiedTask
 from mirror.spark.ledger.initial_partitions import InitialPartitions
@@ -253,12 +254,25 @@ def test_a_run_that_another_one_ends_while_it_prepares_leaves_the_state_of_the_f
     def context() -> Any:
         eventually(lambda: run.record().run == run.flow_control.run, what="the claim of a flow that nothing copies")
         run.control("run-2").claim()
-        eventually(run.stream._asked.is_set, what="the word of the other run")
+        eventually(run.stream._ending.is_asked, what="the word of the other run")
         return SimpleNamespace(defaultParallelism=3)
 
     run.context = context
     assert run.ended() == JobEnded("cut short")
     assert (states, run.record().run) == ([], "run-2")
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+def test_what_ends_a_run_is_noticed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cancels: bool) -> None:
+    monkeypatch.setattr(run_ending, "_POLL_S", 60.0)
+    run = Run(tmp_path, monkeypatch)
+    job = run.begin()
+    if cancels:
+        run.stream.cancel()
+    else:
+        job.end()
+    assert run.ended() == (JobEnded("cut short") if cancels else Lost("its tasks have ended"))
+    assert job.cancelled is cancels
 
 
 def test_tasks_that_do_not_stop_in_time_are_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,14 +287,14 @@ def test_mirror_stop_and_another_run_end_it(tmp_path: Path, monkeypatch: pytest.
     run = Run(tmp_path, monkeypatch)
     job = run.begin()
     run.control().stop()
-    eventually(run.stream._asked.is_set, what="the word of mirror stop")
+    eventually(run.stream._ending.is_asked, what="the word of mirror stop")
     job.end()
     assert (run.ended(), Held() in run.posted) == (JobEnded("in order"), True)
 
     run = Run(tmp_path, monkeypatch)
     job = run.begin()
     run.control("run-2").claim()
-    eventually(run.stream._asked.is_set, what="the word of the other run")
+    eventually(run.stream._ending.is_asked, what="the word of the other run")
     job.end(Outcome.FENCED)
     assert run.ended() == JobEnded("in order")
     assert run.flow_report.outcome is Outcome.FENCED
@@ -472,7 +486,7 @@ def test_a_scheduled_run_that_a_signal_ends_reports_the_progress_on_the_target(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(FlowRun, "_await_or_stop", interrupt)
+    monkeypatch.setattr(RunEnding, "_await_or_cancel", interrupt)
     run = Run(tmp_path, monkeypatch, follows=False)
     run.commit(7)
     run.ended()
@@ -506,7 +520,7 @@ def test_the_run_that_took_over_is_one_line_which_a_stream_prints_with_the_state
     run = Run(tmp_path, monkeypatch, follows=follows)
     job = run.begin()
     run.control("run-2").claim()
-    eventually(run.stream._asked.is_set, what="the word of the other run")
+    eventually(run.stream._ending.is_asked, what="the word of the other run")
     job.end(Outcome.FENCED)
     run.ended()
     assert "another run of this flow took over: run-2 on" in str(run.flow_report.fenced)
@@ -522,7 +536,7 @@ def test_a_scheduled_run_that_another_one_has_ended_names_it_unless_it_was_compl
     monkeypatch.setattr(FlowRun, "_complete", lambda self: completed.append(self.report))
     job = run.begin()
     run.control("run-2").claim()
-    eventually(run.stream._asked.is_set, what="the word of the other run")
+    eventually(run.stream._ending.is_asked, what="the word of the other run")
     job.end(outcome)
     run.ended()
     assert completed == [], "the other run brings the groups"
