@@ -16,11 +16,6 @@ TIMEOUT_MS: Final = 20_000
 """For each call."""
 
 
-def transactional_id(flow: str) -> str:
-    """Return the id under which a flow stores what it changes. No partition has it: theirs end with a number."""
-    return f"mirror.{flow}.inventory"
-
-
 class FlowInventory:
     """Its calls wait for the target; use it in one thread."""
 
@@ -29,7 +24,8 @@ class FlowInventory:
         self.records: Final = Inventory()
         """As they were read or stored last."""
         self._topic: Final = FlowTopic(target_options, inventory_topic_of(flow))
-        self._writer: Final = FencedWriter(self._topic, transactional_id(flow), TIMEOUT_MS)
+        self.fence: Final = FencedWriter(self._topic, flow, TIMEOUT_MS)
+        """Of all that stores what the flow changes on the target."""
         self._clock: Final = clock
         self._followed: FollowedTopic | None = None
         self._written: Final[dict[bytes, int]] = {}
@@ -47,17 +43,17 @@ class FlowInventory:
 
     def close(self) -> None:
         """Close the connections that the calls have opened."""
-        self._writer.close()
+        self.fence.close()
         if self._followed is not None:
             self._followed.close()
 
     def begin(self) -> None:
         """Fence earlier owners, if this one has not yet: they store nothing afterwards. Raises KafkaError."""
-        self._writer.begin()
+        self.fence.begin()
 
     def give_way(self) -> None:
         """Another owner has fenced this one: the next :meth:`begin` fences that one."""
-        self._writer.close()
+        self.fence.close()
 
     def read(self) -> bool:
         """Read what was stored since the last call; return whether there is such a topic. Raises KafkaError."""
@@ -71,7 +67,7 @@ class FlowInventory:
         new = {key: value for key, value in records.items() if (value or None) != self.records.get(key)}
         if new:
             encoded = [record_of(key, value) for key, value in new.items()]
-            offsets = self._writer.write(encoded)
+            offsets = self.fence.write(self._topic, encoded)
             self._written.update(zip((one.key for one in encoded), offsets, strict=True))
             for key, value in new.items():
                 self.records.put(key, value)

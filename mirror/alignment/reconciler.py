@@ -159,8 +159,18 @@ class Making:
 
     def __init__(self, clock: Clock, store: Callable[[], None]) -> None:
         self._timer: Final = Timer(clock, FENCED_MS)
-        self.store: Final = store
-        """Stores what has become of the changes until now. Raises KafkaError, Fenced."""
+        self._store: Final = store
+        self._failed = False
+
+    def store(self) -> None:
+        """Store what has become of the changes until now. Raises KafkaError, Fenced.
+
+        After that it does nothing: another owner may have begun, and what is stored then is that owner's.
+        """
+        if not self._failed:
+            self._failed = True
+            self._store()
+            self._failed = False
 
     def send(
         self, changes: Mapping[K, Change[Any]], call: Callable[[list[K], int], Mapping[K, KafkaError | None]]

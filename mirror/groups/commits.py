@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from typing import Final, NamedTuple
 
 from mirror.client import Admin, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.groups.commit_decision import Act, Intent, Reason
 from mirror.groups.coordinators import CALL_MS, CoordinatorCalls, answers_any
-from mirror.groups.intents import GroupTopicKey, StoredIntents
+from mirror.groups.intents import GroupTopicKey, StoredIntents, encoded
 from mirror.groups.positions import reason_of
 from mirror.groups.reader import GroupReader
 from mirror.groups.rows import Row, offset_of
-from mirror.groups.writer import IntentWriter
+from mirror.relay.progress.fenced_writer import FencedWriter
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.timing import Clock
@@ -53,19 +52,21 @@ class GroupCommits:
     """The intents of a flow, and its commits on the target. Its calls wait for the target; use it in one thread."""
 
     def __init__(
-        self, topic: FlowTopic, flow: str, target: Admin, reader: GroupReader, clock: Clock, timeout_ms: int
+        self, topic: FlowTopic, fence: FencedWriter, target: Admin, reader: GroupReader, clock: Clock, timeout_ms: int
     ) -> None:
-        """``topic`` is the flow's group topic, ``reader`` that of the target; ``timeout_ms`` limits each call."""
+        """``topic`` is the flow's group topic, ``reader`` that of the target; ``timeout_ms`` limits each call.
+
+        ``fence`` is that of all that the flow changes on the target; the caller closes it, after this.
+        """
+        self._topic: Final = topic
+        self._fence: Final = fence
+        self._times_begun = 0
+        """Those of the fence when intents were read last under it."""
         self._admin: Final = target
         self._reader: Final = reader
         self._clock: Final = clock
         self._timeout_ms: Final = timeout_ms
-        with ExitStack() as stack:
-            self._followed: Final = FollowedTopic(topic)
-            stack.callback(self._followed.close)
-            self._writer: Final = IntentWriter(topic, flow, timeout_ms)
-            stack.callback(self._writer.close)
-            self._clients: Final = stack.pop_all()
+        self._followed: Final = FollowedTopic(topic)
         self._calls: Final = CoordinatorCalls[_Part, _Outcomes](clock, at_once=_AT_ONCE, is_answer=answers_any)
         self.intents: Final = StoredIntents()
         self._settled: Final[set[GroupTopicKey]] = set()
@@ -73,17 +74,19 @@ class GroupCommits:
 
     def close(self) -> None:
         """Store which commits have succeeded, if that is possible, and close the connections."""
-        with self._clients, contextlib.suppress(KafkaError):
-            if self._writer.has_begun:  # not again: that would fence a later run
+        with contextlib.closing(self._followed), contextlib.suppress(KafkaError):
+            # Not again: that would fence a later run; and not over what one has stored before this one began again.
+            if self._fence.has_begun and self._fence.times_begun == self._times_begun:
                 self._put(self._unstored())
 
     def begin(self) -> None:
         """Fence earlier runs of the flow, if this one has not yet. Raises KafkaError, Fenced."""
-        self._writer.begin()
+        self._fence.begin()
+        self._times_begun = self._fence.times_begun
 
     def give_way(self) -> None:
         """Another run has fenced this one: the next :meth:`begin` fences that one."""
-        self._writer.close()
+        self._fence.close()
 
     def read_intents(self) -> None:
         """Read what was stored since the last call. Raises KafkaError if that is not all: the next call goes on."""
@@ -157,7 +160,9 @@ class GroupCommits:
             resumed = self.intents.resumed_after(changes)
             now_ms = self._clock.unix_ms()
             times = {key: self.intents.times_after(key, intents, now_ms) for key, intents in changes.items()}
-            self.intents.written(self._writer.write_intents(changes, resumed, times))
+            records = encoded(changes, resumed, times)
+            at = self._fence.write(self._topic, records.values())
+            self.intents.written(dict(zip(records, at, strict=True)))
             self._settled.difference_update(changes)
             for key, intents in changes.items():
                 self.intents.put(key, intents, times[key])

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from mirror.cluster.types import TopicPartition
 from mirror.groups.commit_decision import ANY_SOURCE, NEVER, Intent
 from mirror.relay.progress import stored_json as stored
+from mirror.relay.progress.flow_topic import KeyValue
 from mirror.wire.integers import INT32_MAX
 
 _VERSION: Final = 1
@@ -156,6 +157,27 @@ class StoredIntents:
         for key, intents in self._intents.items():
             found.setdefault(key.group, set()).update(TopicPartition(key.topic, number) for number in intents)
         return found
+
+
+def encoded(
+    intents: Mapping[GroupTopicKey, Mapping[int, Intent]],
+    resumed: Mapping[str, Mapping[str, Offsets]],
+    times: Mapping[GroupTopicKey, Mapping[int, int]],
+) -> dict[GroupTopicKey | ResumeKey, KeyValue]:
+    """Return the records of the intents of each key, and of where each group is resumed; without any, it is removed.
+
+    ``times`` says when the intents' positions were stored first.
+    """
+    return {
+        **{
+            key: KeyValue(encode_key(key), encode_intents(of, times[key]) if of else None)
+            for key, of in intents.items()
+        },
+        **{
+            ResumeKey(group): KeyValue(encode_key(ResumeKey(group)), encode_resumed(of) if of else None)
+            for group, of in resumed.items()
+        },
+    }
 
 
 def encode_key(key: GroupTopicKey | ResumeKey) -> bytes:

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from mirror.groups.writer import transactional_id
+from mirror.relay.progress.fenced_writer import transactional_id
 from mirror.relay.progress.flow_topic import group_topic_of
 from tests.copying.group_site import commit
 from tests.copying.pair import End

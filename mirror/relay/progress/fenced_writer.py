@@ -1,4 +1,4 @@
-"""Writes records of one of a flow's topics under a producer identity that fences the writers of earlier runs."""
+"""Writes records of a flow's topics under a producer identity that fences the writers of earlier runs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from mirror.relay.progress.flow_topic import FlowTopic, KeyValue
 _COMPRESSION: Final = "zstd"
 
 
+def transactional_id(flow: str) -> str:
+    """Return the id under which a flow stores what it changes. No partition has it: theirs end with a number."""
+    return f"mirror.{flow}.changes"
+
+
 class FencedWriter:
     """Writes records in transactions. Its calls wait for the target; use it in one thread.
 
@@ -20,12 +25,14 @@ class FencedWriter:
     after which this one fences the other.
     """
 
-    def __init__(self, topic: FlowTopic, transactional_id: str, timeout_ms: int) -> None:
-        """``timeout_ms`` limits each call."""
+    def __init__(self, topic: FlowTopic, flow: str, timeout_ms: int) -> None:
+        """``topic`` is one of those of ``flow``; ``timeout_ms`` limits each call."""
         self._topic: Final = topic
         self._timeout_ms: Final = timeout_ms
-        self._id: Final = transactional_id
+        self._id: Final = transactional_id(flow)
         self._producer: Producer | None = None
+        self.times_begun = 0
+        """Another writer may have stored something between two of them."""
 
     @property
     def has_begun(self) -> bool:
@@ -41,8 +48,8 @@ class FencedWriter:
             producer.init_transactions(self._timeout_ms)
         except KafkaError as error:
             producer.close(timeout_ms=0)
-            self._fail("fencing earlier writers of", error)
-        self._producer = producer
+            self._fail(f"fencing earlier users of {self._id}", error)
+        self._producer, self.times_begun = producer, self.times_begun + 1
 
     @property
     def options(self) -> dict[str, object]:
@@ -63,19 +70,19 @@ class FencedWriter:
             "transaction.timeout.ms": delivery_ms + request_ms,
         }
 
-    def write(self, records: Iterable[KeyValue]) -> list[int]:
-        """Store these records, all or none, and return at which offsets they are. Raises KafkaError, Fenced."""
+    def write(self, topic: FlowTopic, records: Iterable[KeyValue]) -> list[int]:
+        """Store these records in ``topic``, all or none, and return their offsets. Raises KafkaError, Fenced."""
         self.begin()
         producer = self._producer
         assert producer is not None  # noqa: S101 - of begin()
         try:
             producer.begin_transaction()
-            sent = [producer.send(*self._topic.tp, key=record.key, value=record.value) for record in records]
+            sent = [producer.send(*topic.tp, key=record.key, value=record.value) for record in records]
             producer.commit_transaction(self._timeout_ms)
             return [future.result().offset for future in sent]
         except KafkaError as error:
             self.close()
-            self._fail("storing records in", error)
+            self._fail(f"storing records in {topic.tp.topic}", error)
 
     def _fail(self, doing: str, error: KafkaError) -> NoReturn:
         """Raise ``error`` without the advice for callers of the producer, which is closed now."""
@@ -83,7 +90,7 @@ class FencedWriter:
         if isinstance(error, NeedsAbort) and isinstance(why, KafkaError):
             raise why
         if type(error) is KafkaTimeout:
-            late = f"{doing} {self._topic.tp.topic} did not succeed within {self._timeout_ms} ms"
+            late = f"{doing} did not succeed within {self._timeout_ms} ms"
             raise KafkaTimeout(late if why is None else f"{late}: {why}") from why
         raise error
 

@@ -1,23 +1,22 @@
 """What the driver does beside the copies of one flow: heartbeats, consumer groups, configurations and ACLs.
 
-In a stream each runs in rounds in a thread of its own; in a scheduled run there is one round. What the rounds find goes
-into the report, the metrics and the status topic.
+In a stream they run in rounds in one thread, but for heartbeats; in a scheduled run there is one round. What the rounds
+find goes into the report, the metrics and the status topic.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from mirror.alignment.sync_state import TOPICS
 from mirror.errors import MirrorError
 from mirror.groups.summary import summary_of
 from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter, not_written
 from mirror.runtime.clock import SystemClock
-from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
-from mirror.spark.driver.rounds.group_rounds import GroupReports
-from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds, one_round
-from mirror.spark.driver.rounds.reconciling import Reconciling, ReconcilingReports, kinds_of
+from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds, RoundKind, one_round
+from mirror.spark.driver.rounds.reconciling import CreatedTopics, Reconciling, group_rounds, kinds_of, target_rounds
 from mirror.telemetry.metrics.record_results import record_groups, record_sync
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from mirror.groups.summary import GroupsSummary
     from mirror.spark.driver.output.flow_lines import FlowLines
     from mirror.spark.driver.rounds.outages import Outages
-    from mirror.spark.driver.rounds.reconciling import CreatedTopics, KindReports
+    from mirror.spark.driver.rounds.reconciling import KindReports
     from mirror.spark.ledger.results import FlowReport
     from mirror.spark.ledger.topic_obstacles import TargetTopics
     from mirror.telemetry.run_telemetry import RunTelemetry
@@ -66,10 +65,15 @@ class FlowRounds:
         """
         if self._flow.mirrormaker.heartbeats:
             yield Heartbeats(self._heartbeat_writer(), self._lines.warn, outages=self._outages)
+        kinds: list[RoundKind[Any]] = []
         if self._flow.follows_groups:
-            yield self._group_rounds()
+            kinds.append(group_rounds(self._flow, self.on_groups))
         if kinds_of(self._flow):
-            yield self._reconciling(created)
+            said = [one.off for one in self._report.kinds.values() if one.off]
+            kinds.append(target_rounds(self._flow, self.on_reconciled, said, wait_first=True))
+        if kinds:
+            open_rounds = partial(Reconciling, self._config, self._flow, created, beside_copies=True)
+            yield PeriodicRounds(open_rounds, kinds, self._lines.warn, outages=self._outages)
 
     def report_to(self, groups: Callable[[GroupsSummary], None], sync: Callable[[SyncState], None]) -> None:
         """Have what each round finds reported, and what was found until now."""
@@ -80,17 +84,16 @@ class FlowRounds:
 
     def align(self, created: CreatedTopics) -> None:
         """Bring the target's topics and ACLs in step, once; ``created`` as for :meth:`opened`."""
-        config, flow = self._config, self._flow
+        flow = self._flow
         if kinds_of(flow):
             self._lines.tell("bringing its topics and their configurations and ACLs in step")
-            found = one_round(
-                lambda: Reconciling(config, flow, created, beside_copies=False),
-                ReconcilingReports(flow),
-                self._lines.warn,
-            )
-            self.on_reconciled(found)
-            for one in found.values():
+            self._once(target_rounds(flow, self.on_reconciled), created)
+            for one in self._report.kinds.values():
                 self._lines.tell(one.line())
+
+    def _once(self, kind: RoundKind[Any], created: CreatedTopics) -> None:
+        open_rounds = partial(Reconciling, self._config, self._flow, created, beside_copies=False)
+        one_round(open_rounds, kind, self._lines.warn)
 
     # --- a scheduled run
 
@@ -108,37 +111,13 @@ class FlowRounds:
             return
         act = "committing" if self._flow.groups.sync else "translating"
         self._lines.tell(f"{act} the positions of consumer groups")
-        found = one_round(lambda: CheckpointedRounds(self._config, self._flow), GroupReports(), self._lines.warn)
-        self.on_groups(found)
+        self._once(group_rounds(self._flow, self.on_groups), CreatedTopics())
 
     # --- a stream
 
     def _heartbeat_writer(self) -> HeartbeatWriter:
         source_options = self._config.clusters[self._flow.source].client_options()
         return HeartbeatWriter(source_options, source=self._flow.source, target=self._flow.target)
-
-    def _group_rounds(self) -> PeriodicRounds[GroupsReport]:
-        return PeriodicRounds(
-            lambda: CheckpointedRounds(self._config, self._flow, beside_copies=True),
-            self._flow.groups.interval_ms,
-            self.on_groups,
-            self._lines.warn,
-            GroupReports(),
-            outages=self._outages,
-        )
-
-    def _reconciling(self, created: CreatedTopics) -> PeriodicRounds[KindReports]:
-        """Return the rounds that keep the target in step, after the one of the start."""
-        said = [one.off for one in self._report.kinds.values() if one.off]
-        return PeriodicRounds(
-            lambda: Reconciling(self._config, self._flow, created, beside_copies=True),
-            self._flow.sync_interval_ms,
-            self.on_reconciled,
-            self._lines.warn,
-            ReconcilingReports(self._flow, said),
-            wait_first=True,
-            outages=self._outages,
-        )
 
     # --- what the rounds report
 

@@ -6,15 +6,13 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
-from mirror.alignment import inventory
 from mirror.client import AclOperation, TopicPartition
-from mirror.groups import writer
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.exactly_once_way import EXPIRATION
 from mirror.relay.model.way import Way
 from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.partition.writers.fence import transactional_id
-from mirror.relay.progress import flow_topic
+from mirror.relay.progress import fenced_writer, flow_topic
 from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
 from mirror.relay.progress.control import control_partition
 from mirror.spark.planning.opposite_flows import brought_back_by, opposite_of
@@ -225,18 +223,18 @@ PERMISSIONS: Final[list[Permission]] = [
     Permission(_consumers, (_DESCRIBE,), "their positions are not read", _FOLLOWS),
     Permission(_consumers_copy, (_READ,), "their positions are not written", _GROUPS),
     Permission(_consumers_copy, (_DELETE,), "their positions are not deleted", _GROUP_DELETED),
-    *_written(flow_topic.group_topic_of, writer.transactional_id, _GROUPS, "no group's position is written"),
+    *_written(flow_topic.group_topic_of, fenced_writer.transactional_id, _GROUPS, "no group's position is written"),
     Permission(_back_topics, (_READ,), _NOT_BACK, _BACK),
     Permission(_back_groups, (_DESCRIBE,), _NOT_BACK, _BACK),
     # Configurations, deletions, and ACLs.
     Permission(_source_topics, (_DESCRIBE_CONFIGS,), _NOT_ALIGNED, _CONFIGS),
     Permission(_target_topics, (_ALTER_CONFIGS,), _NOT_ALIGNED, _CONFIGS),
-    *_written(_inventory, inventory.transactional_id, _CONFIGS, "no configuration is brought in step"),
+    *_written(_inventory, fenced_writer.transactional_id, _CONFIGS, "no configuration is brought in step"),
     Permission(_target_topics, (_DELETE,), "they are not deleted when their source topics are", _DELETES),
-    *_written(_inventory, inventory.transactional_id, _DELETES, "no topic is deleted"),
+    *_written(_inventory, fenced_writer.transactional_id, _DELETES, "no topic is deleted"),
     Permission(_source_cluster, (_DESCRIBE,), "ACLs are not brought in step", _ACLS),
     Permission(_target_cluster, (_DESCRIBE, _ALTER), "ACLs are not brought in step", _ACLS),
-    *_written(_inventory, inventory.transactional_id, _ACLS, "ACLs are not brought in step"),
+    *_written(_inventory, fenced_writer.transactional_id, _ACLS, "ACLs are not brought in step"),
 ]
 
 NOT_LOOKED_UP: Final[list[Permission]] = [

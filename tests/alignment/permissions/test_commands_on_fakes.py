@@ -16,7 +16,8 @@ from mirror.client import AclBinding, AclOperation, Admin, ResourceType, TopicPa
 from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of
-from mirror.spark.driver.rounds.reconciling import CreatedTopics, Reconciling, ReconcilingReports
+from mirror.spark.driver.rounds.periodic_rounds import RoundKind
+from mirror.spark.driver.rounds.reconciling import CreatedTopics, KindReports, Reconciling, target_rounds
 from mirror.wire.api import Api
 from tests.alignment.permissions.authorizer import group, topic
 from tests.alignment.permissions.kept_groups import keep_positions
@@ -61,6 +62,11 @@ class Site:
             return set(admin.describe_acls())
 
 
+def shown(flow: FlowConfig) -> RoundKind[KindReports]:
+    """How reports are shown, of which nothing was printed before."""
+    return target_rounds(flow, lambda _: None)
+
+
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
     made = Site(FakePair(monkeypatch), tmp_path / "mirror.toml")
@@ -93,11 +99,11 @@ def test_a_group_topic_that_a_broker_does_not_show_yet_costs_no_acl(site: Site) 
     site.pair.target.add_topic(group_topic_of(FLOW))
     keep_positions(site.pair.target.bootstrap, FLOW, "paris.t", "g")
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
-        assert rounds.round()[ACLS].counts["created"] == 1
+        assert rounds.reconcile()[ACLS].counts["created"] == 1
         hidden = site.pair.target.topics.pop(group_topic_of(FLOW))
-        assert rounds.round()[ACLS].is_in_step, "it is not known what the groups are"
+        assert rounds.reconcile()[ACLS].is_in_step, "it is not known what the groups are"
         site.pair.target.topics[group_topic_of(FLOW)] = hidden
-        assert rounds.round()[ACLS].is_in_step
+        assert rounds.reconcile()[ACLS].is_in_step
     assert site.at_target() == {group("g")}
 
 
@@ -153,10 +159,10 @@ def test_that_there_is_no_authorizer_is_said_once(site: Site) -> None:
     site.pair.source.admin.acls = None
     site.pair.target.add_topic(inventory_topic_of(FLOW))
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
-        first, second = rounds.round(), rounds.round()
+        first, second = rounds.reconcile(), rounds.reconcile()
     _, flow = site.load()
-    assert list(ReconcilingReports(flow).problems(first)) == [first[ACLS].off]
-    assert list(ReconcilingReports(flow, [first[ACLS].off]).problems(second)) == []
+    assert list(shown(flow).problems(first)) == [first[ACLS].off]
+    assert list(target_rounds(flow, lambda _: None, [first[ACLS].off]).problems(second)) == []
 
 
 def test_acls_that_cannot_be_read_are_drift(site: Site) -> None:
@@ -183,8 +189,8 @@ def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
     site.ask("apply")
     site.pair.target.admin.acls = []
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
-        last = rounds.round()
-    reports = ReconcilingReports(site.load()[1])
+        last = rounds.reconcile()
+    reports = shown(site.load()[1])
     report = reports.failed(last, "no answer")
     assert (report[ACLS].by_reason(), report[ACLS].is_in_step) == ({"removed-on-target": 1}, False)
     assert list(reports.problems(report)) == ["no answer", "1 ACL removed-on-target; mirror drift lists them"]

@@ -12,8 +12,8 @@ from mirror.client import TopicPartition
 from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupsReport
 from mirror.groups.sync import GroupSync
-from mirror.groups.writer import transactional_id
 from mirror.relay.progress.committed import group_of
+from mirror.relay.progress.fenced_writer import transactional_id
 from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of, topic_of
 from mirror.sandbox.cluster import Cluster
 from tests.conftest import NewCluster

@@ -13,8 +13,8 @@ from mirror.client import Admin, OffsetAndMetadata, TopicPartition
 from mirror.errors import Fenced
 from mirror.groups.positions import GroupsReport
 from mirror.groups.sync import GroupSync
-from mirror.spark.driver.rounds.group_rounds import GroupReports
-from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds
+from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds, RoundKind
+from mirror.spark.driver.rounds.reconciling import GROUPS
 from tests.copying.group_site import group_sync
 from tests.copying.pair import End, TwoClusters
 from tests.polling import eventually
@@ -36,7 +36,7 @@ class _Watched:
         self._sync: Final = sync
         self.began_s: Final[list[float]] = []
 
-    def round(self) -> GroupsReport:
+    def round(self, _: str) -> GroupsReport:
         self.began_s.append(time.monotonic())
         return self._sync.round()
 
@@ -46,7 +46,7 @@ class _Watched:
     def give_way(self) -> None:
         self._sync.give_way()
 
-    def fenced(self, error: Fenced) -> GroupsReport:
+    def fenced(self, _: str, error: Fenced) -> GroupsReport:
         return self._sync.fenced(error)
 
     def network_ms(self) -> int:
@@ -74,9 +74,15 @@ def _committed(end: End, groups: Mapping[str, int], topic: str) -> dict[str, int
 @contextlib.contextmanager
 def _running(sync: GroupSync) -> Iterator[tuple[_Watched, list[GroupsReport]]]:
     watched, reports = _Watched(sync), list[GroupsReport]()
-    rounds = PeriodicRounds(
-        lambda: contextlib.nullcontext(watched), _INTERVAL_MS, reports.append, lambda _: None, GroupReports()
+    kind = RoundKind(
+        subject=GROUPS,
+        interval_ms=_INTERVAL_MS,
+        on_report=reports.append,
+        problems=lambda report: report.problems,
+        failed=lambda _, problem: GroupsReport(problems=(problem,)),
+        watches=True,
     )
+    rounds = PeriodicRounds(lambda: contextlib.nullcontext(watched), [kind], lambda _: None)
     with rounds:
         yield watched, reports
 

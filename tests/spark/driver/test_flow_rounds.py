@@ -49,10 +49,10 @@ class Site:
 def test_an_unexpected_error_of_the_groups_is_reported_and_fails_no_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("what")
 
-    monkeypatch.setattr(flow_rounds, "CheckpointedRounds", fail)
+    monkeypatch.setattr(flow_rounds, "Reconciling", fail)
     site = Site(tmp_path, groups={"sync": True})
     site.rounds.bring_groups()
     assert site.report.groups is not None
@@ -62,20 +62,20 @@ def test_an_unexpected_error_of_the_groups_is_reported_and_fails_no_run(
 
 def test_groups_that_another_run_writes_are_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Rounds:
-        def __init__(self, *_: object) -> None: ...
+        def __init__(self, *_: object, **__: object) -> None: ...
 
         def __enter__(self) -> Self:
             return self
 
         def __exit__(self, *_: object) -> None: ...
 
-        def round(self) -> GroupsReport:
+        def round(self, _: str) -> GroupsReport:
             raise Fenced("another one", 90)
 
-        def fenced(self, error: Fenced) -> GroupsReport:
+        def fenced(self, _: str, error: Fenced) -> GroupsReport:
             return GroupsReport({"billing": GroupState("billing", (), Reason.OTHER_RUN, str(error))})
 
-    monkeypatch.setattr(flow_rounds, "CheckpointedRounds", Rounds)
+    monkeypatch.setattr(flow_rounds, "Reconciling", Rounds)
     site = Site(tmp_path, groups={"sync": True})
     site.rounds.bring_groups()
     assert site.report.groups is not None

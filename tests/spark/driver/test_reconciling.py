@@ -14,7 +14,7 @@ from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.errors import KafkaError
 from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
-from mirror.spark.driver.rounds.reconciling import CreatedTopics, Reconciling, ReconcilingReports
+from mirror.spark.driver.rounds.reconciling import CreatedTopics, Reconciling, target_rounds
 from tests.alignment.test_commands_on_fakes import LONG_ENOUGH
 from tests.relay.fake_pair import FLOW, FakePair
 
@@ -56,10 +56,10 @@ def test_what_a_preparation_has_created_is_the_flow_s_own_after_the_next_round(s
     with Reconciling(*site.load(), created, beside_copies=True) as rounds:
         created.add(FLOW, {"paris.t": {"retention.ms": "5"}})
         created.add("another", {"x": {}})
-        assert rounds.round()[CONFIGS].is_in_step
+        assert rounds.reconcile()[CONFIGS].is_in_step
         assert (created.of(FLOW), created.of("another")) == ({}, {"x": {}})
         del site.source["retention.ms"]
-        assert rounds.round()[CONFIGS].changed == 1
+        assert rounds.reconcile()[CONFIGS].changed == 1
     assert site.target == {}
 
 
@@ -69,14 +69,14 @@ def test_topics_are_deleted_while_the_configuration_says_so(site: Site, monkeypa
     del site.pair.source.topics["t"]
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
         for _ in range(3):
-            assert DELETIONS not in rounds.round()
+            assert DELETIONS not in rounds.reconcile()
     site.write('on-topic-deleted = "delete"\n')
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
-        assert not rounds.round()[DELETIONS].is_in_step
-        deleted = rounds.round()
+        assert not rounds.reconcile()[DELETIONS].is_in_step
+        deleted = rounds.reconcile()
     assert (deleted[DELETIONS].changed, deleted[DELETIONS].is_in_step) == (1, True)
     assert "paris.t" not in site.pair.target.topics
-    assert list(ReconcilingReports(site.load()[1]).problems(deleted)) == [
+    assert list(target_rounds(site.load()[1], lambda _: None).problems(deleted)) == [
         "topic paris.t was deleted, as t on the source"
     ]
 
@@ -91,22 +91,22 @@ def test_what_keeps_one_kind_from_being_in_step_keeps_no_other(
     site.write('on-topic-deleted = "delete"\n')
     monkeypatch.setattr(failing, "plan", fail)
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
-        rounds.round()
+        rounds.reconcile()
         site.source["retention.ms"] = LONG_ENOUGH
-        report = rounds.round()
+        report = rounds.reconcile()
     assert {name for name, one in report.items() if not one.is_in_step} == {kind}
     assert (site.target == {"retention.ms": LONG_ENOUGH}) is (kind == DELETIONS)
-    (problem,) = ReconcilingReports(site.load()[1]).problems(report)
+    (problem,) = target_rounds(site.load()[1], lambda _: None).problems(report)
     assert problem.endswith("what it was")
 
 
 def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
     site.source["retention.ms"], site.target["retention.ms"] = "5", "6"
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
-        last = rounds.round()
-    report = ReconcilingReports(site.load()[1]).failed(last, "no answer")
+        last = rounds.reconcile()
+    report = target_rounds(site.load()[1], lambda _: None).failed(last, "no answer")
     assert (report[CONFIGS].by_reason(), report[CONFIGS].is_in_step) == ({"differed-before": 1}, False)
-    assert list(ReconcilingReports(site.load()[1]).problems(report)) == [
+    assert list(target_rounds(site.load()[1], lambda _: None).problems(report)) == [
         "no answer",
         "1 configuration of target topics differed-before; mirror drift lists them",
     ]

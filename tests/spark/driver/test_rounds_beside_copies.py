@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds
-from mirror.spark.driver.rounds.reconciling import CreatedTopics, KindReports, Reconciling, ReconcilingReports
+from mirror.spark.driver.rounds.reconciling import CreatedTopics, KindReports, Reconciling, target_rounds
 from tests.alignment.deletions.deletion_site import DeletionSite
 from tests.alignment.permissions.authorizer import topic
 from tests.polling import eventually
@@ -56,13 +57,9 @@ def test_acls_of_the_source_come_and_go_while_a_stream_runs_and_those_of_others_
 
         adopt({"bootstrap.servers": pair.target.bootstrap}, FLOW, target.describe_topics(["paris.t"]))
         target.create_acls([others])
+        kind = replace(target_rounds(both()[1], reports.append, wait_first=True), interval_ms=INTERVAL_MS)
         rounds = PeriodicRounds(
-            lambda: Reconciling(*both(), CreatedTopics(), beside_copies=True),
-            INTERVAL_MS,
-            reports.append,
-            warned.append,
-            ReconcilingReports(both()[1]),
-            wait_first=True,
+            lambda: Reconciling(*both(), CreatedTopics(), beside_copies=True), [kind], warned.append
         )
         with rounds:
             eventually(lambda: reports, within_s=WITHIN_S, what="a round")
@@ -109,14 +106,8 @@ def test_a_stream_deletes_what_the_source_has_deleted_up_to_the_limit_and_nothin
         """Show these topics of the source, all at once."""
         source.topics = {name: everything[name] for name in names}
 
-    with PeriodicRounds(
-        lambda: Reconciling(*both(), CreatedTopics(), beside_copies=True),
-        INTERVAL_MS,
-        reports.append,
-        lambda _: None,
-        ReconcilingReports(both()[1]),
-        wait_first=True,
-    ):
+    kind = replace(target_rounds(both()[1], reports.append, wait_first=True), interval_ms=INTERVAL_MS)
+    with PeriodicRounds(lambda: Reconciling(*both(), CreatedTopics(), beside_copies=True), [kind], lambda _: None):
         everything = dict(source.topics)
         show("u", "v", "another")
         eventually(lambda: "paris.t" not in site.copies(), within_s=WITHIN_S, what="the end of the copy")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.errors import Fenced
     from mirror.groups.positions import GroupsReport, TranslatedPosition
+    from mirror.relay.progress.fenced_writer import FencedWriter
 
 _ACKNOWLEDGED_MS: Final = 5_000
 """The time that checkpoints have to be acknowledged. A stream's next round takes the acknowledgements that are late."""
@@ -28,12 +29,19 @@ class CheckpointedRounds:
     Its calls wait for the clusters; use it in one thread.
     """
 
-    def __init__(self, config: MirrorConfig, flow: FlowConfig, *, beside_copies: bool = False) -> None:
-        """``beside_copies`` is as for :func:`open_sync`. Raises MirrorError."""
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flow: FlowConfig,
+        *,
+        beside_copies: bool = False,
+        fence: FencedWriter | None = None,
+    ) -> None:
+        """The parameters are as for :func:`open_sync`. Raises MirrorError."""
         self._flow: Final = flow
         self._checkpoints: CheckpointWriter | None = None
         with ExitStack() as stack:
-            self._sync: Final = stack.enter_context(open_sync(config, flow, beside_copies=beside_copies))
+            self._sync: Final = stack.enter_context(open_sync(config, flow, beside_copies=beside_copies, fence=fence))
             if flow.mirrormaker.checkpoints:
                 writer = CheckpointWriter(target_options(config, flow), source=flow.source, clock=SystemClock())
                 self._checkpoints = stack.enter_context(writer)

@@ -1,22 +1,25 @@
-"""The rounds that keep a flow's target in step: configurations, topics and ACLs; and how their reports are shown."""
+"""The rounds that keep a flow's target in step, topics, ACLs and groups; and how their reports are shown."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from mirror.alignment import acls, topic_configs, topic_deletions
 from mirror.alignment.differences import KindReport
 from mirror.alignment.inventory import TIMEOUT_MS
 from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS
 from mirror.errors import Fenced, KafkaError, is_outage
+from mirror.groups.positions import GroupsReport
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
+from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
+from mirror.spark.driver.rounds.periodic_rounds import RoundKind
 from mirror.spark.preflight.flow_reconciler import FlowReconciler
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from mirror.config.models import FlowConfig, MirrorConfig
 
@@ -24,6 +27,9 @@ Created = dict[str, dict[str, str]]
 """The configurations that topics were created with, by target topic."""
 KindReports = dict[str, KindReport]
 """By the kind's name in the state of a flow."""
+TARGET: Final = "topics and ACLs"
+"""The rounds about all but groups, as the beginning of a warning."""
+GROUPS: Final = "consumer groups"
 _WORDS: Final = {CONFIGS: topic_configs.WORDS, DELETIONS: topic_deletions.WORDS, ACLS: acls.WORDS}
 
 
@@ -58,14 +64,16 @@ def kinds_of(flow: FlowConfig) -> list[str]:
 
 
 class Reconciling:
-    """The rounds of one flow; its calls wait for the clusters, use it in one thread."""
+    """The rounds of one flow, under one fence; its calls wait for the clusters, use it in one thread."""
 
     def __init__(self, config: MirrorConfig, flow: FlowConfig, created: CreatedTopics, *, beside_copies: bool) -> None:
         """Raises ConfigError."""
+        self._config: Final = config
         self._flow: Final = flow
         self._created: Final = created
         self._beside_copies: Final = beside_copies
         self._last: KindReports = {}
+        self._opened_groups: CheckpointedRounds | None = None
         with ExitStack() as stack:
             self._sides: Final = stack.enter_context(Clusters(config, TIMEOUT_MS)).of(flow)
             self._reconciler: Final = stack.enter_context(FlowReconciler(config, flow))
@@ -77,7 +85,11 @@ class Reconciling:
     def __exit__(self, *_: object) -> None:
         self._clients.close()
 
-    def round(self) -> KindReports:
+    def round(self, kind: str) -> Any:
+        """Do a round of :data:`TARGET` or :data:`GROUPS`. Raises MirrorError, Fenced."""
+        return self._groups.round() if kind == GROUPS else self.reconcile()
+
+    def reconcile(self) -> KindReports:
         """Bring what differs in step. What concerns one kind alone is in its report. Raises KafkaError, Fenced."""
         sides, spent = self._sides.again(), 0
         for kind in kinds_of(self._flow):
@@ -101,40 +113,64 @@ class Reconciling:
         return dict(self._last)
 
     def has_news(self) -> bool:
-        """Return False: each round reads everything."""
-        return False
+        """Return whether there are groups that the last round did not know. Raises MirrorError."""
+        return self._groups.has_news()
 
     def give_way(self) -> None:
         """Let the next round fence the owner that has fenced this one."""
         self._reconciler.give_way()
+        if self._opened_groups is not None:
+            self._opened_groups.give_way()
 
-    def fenced(self, error: Fenced) -> KindReports:
+    def fenced(self, kind: str, error: Fenced) -> Any:
         """Return the report of a round that another owner has ended."""
-        return {kind: _failed(self._last, kind, str(error)) for kind in kinds_of(self._flow)}
+        if kind == GROUPS:
+            return self._groups.fenced(error)
+        return {one: _failed(self._last, one, str(error)) for one in kinds_of(self._flow)}
 
     def network_ms(self) -> int:
         """Return the CPU time of the network threads, which all clients of the process share."""
         return sum(side.admin.network().busy_ms for side in self._sides)
 
+    @property
+    def _groups(self) -> CheckpointedRounds:
+        if self._opened_groups is None:
+            rounds = CheckpointedRounds(
+                self._config, self._flow, beside_copies=self._beside_copies, fence=self._reconciler.fence
+            )
+            self._opened_groups = self._clients.enter_context(rounds)
+        return self._opened_groups
 
-class ReconcilingReports:
-    """How the reports of rounds are shown."""
 
-    subject = "topics and ACLs"
+def target_rounds(
+    flow: FlowConfig, on_report: Callable[[KindReports], None], said: Collection[str] = (), *, wait_first: bool = False
+) -> RoundKind[KindReports]:
+    """Return the rounds about all but groups; ``said`` are lines that were printed before, and are not again."""
 
-    def __init__(self, flow: FlowConfig, said: Collection[str] = ()) -> None:
-        """``said``: lines that were printed before the rounds began, and are not printed again."""
-        self._flow: Final = flow
-        self._said: Final = frozenset(said)
-
-    def problems(self, report: KindReports) -> Iterable[str]:
-        """Return the lines to warn of."""
+    def problems(report: KindReports) -> list[str]:
         lines = (line for found in report.values() for line in found.warnings())
-        return [line for line in dict.fromkeys(lines) if line not in self._said]
+        return [line for line in dict.fromkeys(lines) if line not in said]
 
-    def failed(self, last: KindReports | None, problem: str) -> KindReports:
-        """Return the report of a round that failed; what differed before still does."""
-        return {kind: _failed(last or {}, kind, problem) for kind in kinds_of(self._flow)}
+    return RoundKind(
+        subject=TARGET,
+        interval_ms=flow.sync_interval_ms,
+        on_report=on_report,
+        problems=problems,
+        failed=lambda last, problem: {kind: _failed(last or {}, kind, problem) for kind in kinds_of(flow)},
+        wait_first=wait_first,
+    )
+
+
+def group_rounds(flow: FlowConfig, on_report: Callable[[GroupsReport], None]) -> RoundKind[GroupsReport]:
+    """Return the rounds about groups; after one that failed, the groups are where they were."""
+    return RoundKind(
+        subject=GROUPS,
+        interval_ms=flow.groups.interval_ms,
+        on_report=on_report,
+        problems=lambda report: report.problems,
+        failed=lambda last, problem: (last or GroupsReport()).failed(problem, SystemClock().unix_ms()),
+        watches=True,
+    )
 
 
 def _failed(last: Mapping[str, KindReport], kind: str, problem: str) -> KindReport:
