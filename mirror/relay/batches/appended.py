@@ -94,7 +94,7 @@ class ExpectedRecords:
     # Invariant: The offset index and the search for the exact position leave out the same batches that flows have
     #   written to the source.
     # Test: tests/relay/batches/
-    #   test_appended.py::test_batches_that_flows_have_written_to_the_source_are_not_expected_in_the_target
+    #   test_appended_properties.py::test_batches_that_flows_have_written_to_the_source_are_not_expected_in_the_target
     def _to_copy(self, fetches: Iterable[Fetched]) -> Iterator[AnyBatch]:
         at = self._start
         for fetched in fetches:
@@ -206,7 +206,8 @@ def _is_same(batch: Batch, own: Batch) -> bool:
 
 # Invariant: Records are compared, not batches: how small batches are merged depends on when they were fetched, and
 #   brokers may recompress.
-# Test: tests/relay/batches/test_appended.py::test_position_is_behind_what_was_appended_whatever_the_records_and_batches
+# Test: tests/relay/batches/
+#   test_appended_properties.py::test_position_is_behind_what_was_appended_whatever_the_records_and_batches
 def compare(own: Iterable[Batch], start: int, expected: ExpectedRecords) -> None:
     """Take from ``expected`` the records of ``own`` from the target offset ``start`` on. Raises Unproved.
 
@@ -264,7 +265,8 @@ def _difference(record: Record, wanted: Record, *, timestamps: bool) -> str:
 
 # Invariant: A position is proved, or it is an error: where records of a log are missing, exactly one place must be
 #   possible.
-# Test: tests/relay/batches/test_appended.py::test_a_place_is_right_or_unproved_whatever_is_missing
+# Test: tests/relay/batches/
+#   test_appended_properties.py::test_a_place_is_right_or_unproved_whatever_is_missing
 def find_shifted(
     own: Iterable[Batch],
     start: int,

@@ -211,7 +211,7 @@ def keep_released(size: int) -> None:
 
 # Invariant: A response of which a part was given back to the system is no spare for later ones: two threads would use
 #   its pages at once.
-# Test: tests/runtime/test_pages.py::test_an_answer_comes_into_the_memory_of_one_that_was_released
+# Test: tests/runtime/test_pages_again.py::test_an_answer_comes_into_the_memory_of_one_that_was_released
 def recycled(size: int) -> memoryview:
     """Return writable memory for a response of ``size`` bytes, with undefined content: reused, if some was released.
 
