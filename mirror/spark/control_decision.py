@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from mirror.relay.progress.control import HEARTBEAT_INTERVAL_MS, RunControl, newest_attempts
+from mirror.relay.progress.control_record import HEARTBEAT_INTERVAL_MS, RunControl, newest_attempts
 
 
 class ControlDecision(NamedTuple):

@@ -13,7 +13,7 @@ from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.origin.records import REGISTRY_TOPIC, source_removal
 from mirror.relay.origin.registry import read_registry, registry_topic, write_records
 from mirror.relay.progress.committed import group_names
-from mirror.relay.progress.control import control_partition
+from mirror.relay.progress.control_record import control_partition
 from mirror.relay.progress.flow_topic import (
     group_topic_of,
     inventory_topic_of,

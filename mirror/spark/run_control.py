@@ -1,6 +1,6 @@
 """The driver's side of run control: which run copies a flow, whether it is to stop, and which job runs.
 
-Tasks read the same record; :mod:`mirror.relay.progress.control` says what it holds and where it is stored.
+Tasks read the same record; :mod:`mirror.relay.progress.control_record` says what it holds and where it is stored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from mirror.relay.progress.control import Attempts, RunControl, control_partition, from_offset, newest_attempts
+from mirror.relay.progress.control_record import Attempts, RunControl, control_partition, from_offset, newest_attempts
 from mirror.spark.control_decision import ControlDecision, decide
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Final, Self
 from mirror.client import Admin, TopicPartition
 from mirror.errors import BrokerError, FlowError, KafkaError
 from mirror.mirrormaker.connect_status import Status, StatusKey
-from mirror.relay.progress.control import control_partition
-from mirror.relay.progress.control import from_offset as control_of
+from mirror.relay.progress.control_record import control_partition
+from mirror.relay.progress.control_record import from_offset as control_of
 from mirror.relay.progress.flow_topic import cluster_options
 from mirror.takeover.facts import FactsReader
 from mirror.takeover.mirrormaker_activity import ActivitySample, signs_of_life

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from mirror.cli.views import status_view
-from mirror.relay.progress.control import RunControl
+from mirror.relay.progress.control_record import RunControl
 from mirror.relay.progress.status_values import RunState
 from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.status.flow_status import FlowStatus

@@ -21,7 +21,7 @@ from mirror.client import Admin, TopicPartition
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.progress import status_values
-from mirror.relay.progress.control import RunControl, control_partition
+from mirror.relay.progress.control_record import RunControl, control_partition
 from mirror.relay.progress.flow_topic import offset_topic_of
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.progress.status_values import StatusKind

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from mirror.cli.app import app
 from mirror.cli.commands import stop as command
 from mirror.client import Admin
-from mirror.relay.progress.control import RunControl, control_partition, from_offset
+from mirror.relay.progress.control_record import RunControl, control_partition, from_offset
 from tests.cli.test_status import give
 from tests.spark.flow_harness import FlowHarness, use_fakes
 

@@ -7,7 +7,7 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.groups.own_groups import is_own_group
 from mirror.relay.progress.committed import group_of, lazy_group_of
-from mirror.relay.progress.control import control_partition
+from mirror.relay.progress.control_record import control_partition
 
 
 def test_groups_that_flows_use_are_known() -> None:

@@ -14,10 +14,10 @@ from mirror.client import Admin, TopicPartition
 from mirror.relay.model.assignments import AssignmentTable, Entry
 from mirror.relay.model.ranges import OPEN_END, Range, RangeResult
 from mirror.relay.model.reports import SETTLED, PartitionReport, TaskState
-from mirror.relay.progress import control
+from mirror.relay.progress import control_record
 from mirror.relay.progress.assignment_entries import requests_of
 from mirror.relay.progress.committed import Progress, ProgressStore
-from mirror.relay.progress.control import RunControl, control_partition
+from mirror.relay.progress.control_record import RunControl, control_partition
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
 from tests.fakes.record_batches import build
@@ -43,7 +43,7 @@ class JobSite:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, rows: Sequence[Sequence[int]], *, exactly_once: bool = True, by: str = ""
     ) -> None:
-        monkeypatch.setattr(control, "POLL_INTERVAL_MS", 20)
+        monkeypatch.setattr(control_record, "POLL_INTERVAL_MS", 20)
         partitions = 1 + max((each for row in rows for each in row), default=0)
         self.clock = JumpingClock()
         monkeypatch.setattr("mirror.relay.task.copy_ranges.SystemClock", lambda: self.clock)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from mirror.client import Admin
-from mirror.relay.progress.control import RunControl, control_partition
+from mirror.relay.progress.control_record import RunControl, control_partition
 
 RUN: Final = "run-1"
 """What :attr:`CopyPolicy.run` has to be."""

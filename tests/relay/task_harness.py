@@ -27,7 +27,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.partition.machine.partition_copy import PartitionCopy
 from mirror.relay.progress.committed import to_offset
-from mirror.relay.progress.control import RunControl
+from mirror.relay.progress.control_record import RunControl
 from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.lookup.lookup_results import LogBounds, TargetTopics
 from mirror.relay.progress.progress_topic import ProgressRecord

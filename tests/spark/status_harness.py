@@ -10,7 +10,7 @@ import pytest
 from mirror.client import Admin, TopicPartition
 from mirror.config.load import load
 from mirror.relay.progress import status_values
-from mirror.relay.progress.control import RunControl, control_partition
+from mirror.relay.progress.control_record import RunControl, control_partition
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.relay.progress.status_values import StatusKind
 from mirror.spark import clusters

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.relay.progress.control import HEARTBEAT_INTERVAL_MS, RunControl
+from mirror.relay.progress.control_record import HEARTBEAT_INTERVAL_MS, RunControl
 from mirror.spark.control_decision import ControlDecision, decide
 
 NOW = 1_800_000_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from mirror.client import Admin
 from mirror.errors import KafkaTimeout
-from mirror.relay.progress.control import RunControl
+from mirror.relay.progress.control_record import RunControl
 from mirror.spark.run_control import RunControlClient
 from tests.spark.fakes import Cluster
 

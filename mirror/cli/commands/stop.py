@@ -22,7 +22,7 @@ from mirror.spark.run_control import RunControlClient
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.relay.progress.control import RunControl
+    from mirror.relay.progress.control_record import RunControl
 
 _POLL_INTERVAL_S = 0.5
 pause = time.sleep

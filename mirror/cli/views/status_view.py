@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from mirror.alignment.sync_state import KindState
     from mirror.errors import MirrorError
-    from mirror.relay.progress.control import RunControl
+    from mirror.relay.progress.control_record import RunControl
     from mirror.spark.ledger.status_table import LastError
     from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
     from mirror.telemetry.lag.lags import LagTotals

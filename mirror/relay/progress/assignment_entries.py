@@ -13,7 +13,7 @@ from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.relay.model.assignments import RELEASED, Entry
 from mirror.relay.model.ranges import OPEN_END, Range
 from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.control import control_partition, from_offset
+from mirror.relay.progress.control_record import control_partition, from_offset
 
 ENTRIES_PER_REQUEST: Final = 500
 """With the longest names, a request of so many entries stays below 1 MB."""

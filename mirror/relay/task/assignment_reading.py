@@ -9,7 +9,7 @@ from typing import Any, Final
 from mirror.client import Admin, TopicPartition
 from mirror.relay.model.assignments import Change, Entry, OwnAssignments
 from mirror.relay.progress.assignment_entries import entries_of
-from mirror.relay.progress.control import Command, control_partition
+from mirror.relay.progress.control_record import Command, control_partition
 from mirror.relay.task.background_read import BackgroundRead
 
 LoadEntries = Callable[[], Mapping[TopicPartition, Entry]]

@@ -15,7 +15,7 @@ from mirror.relay.futures import done, failed
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.partition.waiting import unfinished
-from mirror.relay.progress.control import ControlWatch, RunControl, control_partition, from_offset
+from mirror.relay.progress.control_record import ControlWatch, RunControl, control_partition, from_offset
 from mirror.runtime.clock import process_rng
 from mirror.timing import Clock
 

@@ -36,8 +36,8 @@ from mirror.relay.partition.search.position_search import LogPositionSearch
 from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
 from mirror.relay.progress.anchors import Anchor, AnchorKey
-from mirror.relay.progress.lookup.healing import TargetHealing
 from mirror.relay.progress.lookup.lookups import ClusterLookups
+from mirror.relay.progress.lookup.loss_recovery import TargetHealing
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.task.assignment_reading import load_entries
 from mirror.relay.task.beginning import copy_once_clusters_answer, is_bounded

@@ -10,7 +10,7 @@ from typing import Final
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
 from mirror.relay.partition.limits import FAILURE_BACKOFF_MS
 from mirror.relay.partition.machine.partition_copy import PartitionCopy
-from mirror.relay.progress.control import Command, ControlWatch, RunControl
+from mirror.relay.progress.control_record import Command, ControlWatch, RunControl
 from mirror.timing import FOREVER_MS
 
 _log: Final = logging.getLogger(__name__)

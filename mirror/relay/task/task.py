@@ -18,7 +18,7 @@ from mirror.relay.partition.machine.partition_copy import PartitionCopy
 from mirror.relay.partition.waiting import unfinished
 from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.control import Command, RunControl
+from mirror.relay.progress.control_record import Command, RunControl
 from mirror.relay.progress.progress_topic import ProgressRecord
 from mirror.relay.task.assignment_reading import AssignmentReader
 from mirror.relay.task.changes import AssignmentChanges, settles_late_until

@@ -18,8 +18,8 @@ from mirror.errors import BrokerError
 from mirror.relay.model.assignments import RELEASED, AssignmentTable
 from mirror.relay.model.reports import SETTLED
 from mirror.relay.progress.assignment_entries import outdated, requests_of
-from mirror.relay.progress.control import control_partition
-from mirror.spark.discovery.task_watch import TaskWatch
+from mirror.relay.progress.control_record import control_partition
+from mirror.spark.discovery.lost_tasks import TaskWatch
 from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 
 if TYPE_CHECKING:

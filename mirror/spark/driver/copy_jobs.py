@@ -12,7 +12,7 @@ from mirror.producer.settings import ProducerSettings
 from mirror.relay.model.assignments import target_of
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import NO_TASK
-from mirror.relay.progress.control import newest_attempts
+from mirror.relay.progress.control_record import newest_attempts
 from mirror.relay.progress.open_transactions import StuckTransactions, describe_oldest
 from mirror.relay.progress.status_values import StatusKind
 from mirror.runtime.clock import SystemClock

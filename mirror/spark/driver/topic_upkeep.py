@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from mirror.backoff import Backoff
 from mirror.errors import MirrorError, named
-from mirror.relay.progress.control import POLL_INTERVAL_MS
+from mirror.relay.progress.control_record import POLL_INTERVAL_MS
 from mirror.runtime.clock import SystemClock, process_rng
 from mirror.spark.clusters import open_sides
 from mirror.spark.discovery.topic_watch import TopicWatch

@@ -14,7 +14,7 @@ from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress import fenced_writer, flow_topic
 from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of
-from mirror.relay.progress.control import control_partition
+from mirror.relay.progress.control_record import control_partition
 from mirror.spark.planning.opposite_flows import brought_back_by, opposite_of
 from mirror.spark.preflight.permissions import FlowPermissions, Kind, Permission, Refuses, Resource, Side, Use
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mirror.alignment.sync_state import SyncState
     from mirror.groups.summary import GroupsSummary
     from mirror.relay.model.reports import TaskState
-    from mirror.relay.progress.control import RunControl
+    from mirror.relay.progress.control_record import RunControl
     from mirror.relay.progress.open_transactions import OpenTransaction
     from mirror.relay.progress.status_values import RunState
     from mirror.spark.ledger.status_table import LastError

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.observation import Side, Sides
     from mirror.relay.progress.committed import Progress
-    from mirror.relay.progress.control import RunControl
+    from mirror.relay.progress.control_record import RunControl
     from mirror.spark.ledger.status_table import StatusTable
     from mirror.spark.planning.flow_observation import FlowObservation
     from mirror.spark.planning.range_planner import SourcePartition

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from mirror.client import Admin
 from mirror.errors import KafkaError, MirrorError
 from mirror.observation import Side
-from mirror.relay.progress.control import POLL_INTERVAL_MS
+from mirror.relay.progress.control_record import POLL_INTERVAL_MS
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import is_away
 from mirror.spark.preflight import flow_topics
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from mirror.config.models import FlowConfig
-    from mirror.relay.progress.control import Attempts, RunControl
+    from mirror.relay.progress.control_record import Attempts, RunControl
 
     Post = Callable[[Held | OtherRunClaimed | Resumed], object]
 

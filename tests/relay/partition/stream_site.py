@@ -17,7 +17,7 @@ from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
 from mirror.relay.model.reports import SETTLED, PartitionReport, TaskState
 from mirror.relay.progress.assignment_entries import requests_of
 from mirror.relay.progress.committed import Progress, group_of
-from mirror.relay.progress.control import RunControl, control_partition
+from mirror.relay.progress.control_record import RunControl, control_partition
 from mirror.wire.api import Api
 from mirror.wire.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from tests.fakes import errors

@@ -14,7 +14,7 @@ from mirror.client import OffsetAndMetadata, TopicPartition
 from mirror.relay.model.assignments import RELEASED, Entry
 from mirror.relay.model.ranges import OPEN_END, Range
 from mirror.relay.progress.assignment_entries import ENTRIES_PER_REQUEST, entries_of, outdated, requests_of
-from mirror.relay.progress.control import RunControl, control_partition
+from mirror.relay.progress.control_record import RunControl, control_partition
 from tests.relay.progress.test_stored_json import METADATA, VALUES
 
 RANGE = Range(

@@ -10,7 +10,7 @@ from mirror.client import Admin, NewTopic
 from mirror.relay.model.assignments import AssignmentTable, OwnAssignments
 from mirror.relay.model.ranges import OPEN_END, Range
 from mirror.relay.progress.assignment_entries import outdated, requests_of
-from mirror.relay.progress.control import RunControl, control_partition
+from mirror.relay.progress.control_record import RunControl, control_partition
 from mirror.relay.task.assignment_reading import load_entries
 from mirror.sandbox.cluster import Cluster
 from tests.topic_creation import create_topics

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mirror.client import OffsetAndMetadata, TopicPartition
 from mirror.relay.progress import committed as progress
-from mirror.relay.progress import control as orders
+from mirror.relay.progress import control_record as orders
 from mirror.relay.progress import progress_topic as progress_log
 from mirror.relay.progress.committed import Progress, ProgressStore
 from mirror.wire.decode import Record

@@ -12,7 +12,7 @@ import pytest
 from mirror.client import Admin, TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.relay.model.assignments import RELEASED, Change, Entry, OwnAssignments
-from mirror.relay.progress.control import Command, RunControl, control_partition
+from mirror.relay.progress.control_record import Command, RunControl, control_partition
 from mirror.relay.task.assignment_reading import AssignmentReader, LoadEntries, load_entries
 from tests.relay.model.test_assignments import R0, R1, T0, by_target, entry
 

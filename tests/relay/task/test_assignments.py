@@ -19,7 +19,7 @@ from mirror.relay.futures import done, failed
 from mirror.relay.model.assignments import RELEASED, Entry
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.model.reports import SETTLED, PartitionReport, TaskState
-from mirror.relay.progress.control import RunControl
+from mirror.relay.progress.control_record import RunControl
 from mirror.relay.task.taking import Taken
 from mirror.relay.task.topic_rules import TopicRules
 from tests.relay.copy_harness import made

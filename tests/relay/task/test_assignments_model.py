@@ -20,7 +20,7 @@ from mirror.errors import KafkaTimeout
 from mirror.relay.model.assignments import AssignmentTable, Change, Entry, OwnAssignments, target_of
 from mirror.relay.model.ranges import OPEN_END, Range
 from mirror.relay.progress.assignment_entries import entries_of, outdated
-from mirror.relay.progress.control import Command
+from mirror.relay.progress.control_record import Command
 from mirror.relay.task.assignment_reading import AssignmentReader, LoadEntries
 
 FLOW, RUN = "f", "run"

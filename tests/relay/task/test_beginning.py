@@ -12,8 +12,8 @@ from mirror.client import Admin
 from mirror.errors import AuthenticationFailed, KafkaTimeout
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
-from mirror.relay.progress import control
-from mirror.relay.progress.control import RunControl, control_partition
+from mirror.relay.progress import control_record
+from mirror.relay.progress.control_record import RunControl, control_partition
 from mirror.relay.task import beginning
 from mirror.relay.task.beginning import copy_once_clusters_answer
 from mirror.runtime.clock import SystemClock
@@ -91,7 +91,7 @@ def test_a_flow_that_is_to_stop_does_not_begin(monkeypatch: pytest.MonkeyPatch, 
     """It ends within a second, however long the pause."""
     for name in ("_BACKOFF_MS", "_BACKOFF_MAX_MS", "_FAILED_PAUSE_MS"):
         monkeypatch.setattr(beginning, name, 10_000)
-    monkeypatch.setattr(control, "POLL_INTERVAL_MS", 20)
+    monkeypatch.setattr(control_record, "POLL_INTERVAL_MS", 20)
     target, begun = FakePair(monkeypatch).target, list[int]()
     options = {"bootstrap.servers": target.bootstrap}
     record = RunControl(run="r", host="h", since_ms=1, job=1, generation=1, seen_ms=1)

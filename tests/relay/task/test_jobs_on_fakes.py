@@ -15,7 +15,7 @@ from mirror.relay.partition.machine import ending
 from mirror.relay.partition.parts import retry
 from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.control import control_partition
+from mirror.relay.progress.control_record import control_partition
 from mirror.relay.task import lifecycle, reporting
 from mirror.wire.api import Api
 from tests.fakes import errors

@@ -13,7 +13,7 @@ from mirror.errors import KafkaTimeout
 from mirror.relay.futures import done, failed
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
-from mirror.relay.progress.control import DEAD_AFTER_MS, HEARTBEAT_INTERVAL_MS, RunControl
+from mirror.relay.progress.control_record import DEAD_AFTER_MS, HEARTBEAT_INTERVAL_MS, RunControl
 from mirror.relay.task.lifecycle import TaskLifecycle
 from tests.relay.copy_harness import made
 from tests.relay.hand_context import TIMES

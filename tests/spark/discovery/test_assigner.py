@@ -12,7 +12,7 @@ from mirror.relay.model.assignments import RELEASED, Entry
 from mirror.relay.model.ranges import OPEN_END, Range, RangeResult
 from mirror.relay.model.reports import SETTLED, PartitionReport, TaskState
 from mirror.relay.progress.assignment_entries import entries_of
-from mirror.relay.progress.control import control_partition
+from mirror.relay.progress.control_record import control_partition
 from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.supervision.flow_control import ClaimedRun
@@ -20,7 +20,7 @@ from tests.spark.claimed_run import claimed_run
 from tests.spark.fakes import Cluster
 
 if TYPE_CHECKING:
-    from mirror.relay.progress.control import RunControl
+    from mirror.relay.progress.control_record import RunControl
 
 RUN, JOB, SETTLE_MS = "run-1", 1, 60_000
 

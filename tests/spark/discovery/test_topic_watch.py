@@ -12,7 +12,7 @@ from mirror.client import Admin, Outcomes, TopicPartition
 from mirror.errors import BrokerError, KafkaTimeout
 from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.progress.assignment_entries import entries_of
-from mirror.relay.progress.control import control_partition
+from mirror.relay.progress.control_record import control_partition
 from mirror.spark.discovery.additions import JobAdditions
 from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.discovery.topic_watch import TopicWatch

@@ -20,7 +20,7 @@ from mirror.errors import AuthorizationFailed, FlowError
 from mirror.meters import Histogram
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
 from mirror.relay.progress import status_values
-from mirror.relay.progress.control import RunControl
+from mirror.relay.progress.control_record import RunControl
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import is_away

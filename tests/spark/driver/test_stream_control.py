@@ -14,7 +14,7 @@ import pytest
 from mirror.client import Admin
 from mirror.config.load import load
 from mirror.relay.progress import status_values
-from mirror.relay.progress.control import RunControl
+from mirror.relay.progress.control_record import RunControl
 from mirror.relay.progress.status_values import RunState
 from mirror.spark.driver import stream_flow
 from mirror.spark.driver.stream_flow import StreamFlow

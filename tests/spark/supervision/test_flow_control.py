@@ -23,7 +23,7 @@ from tests.spark.supervision.stand_in import CLUSTERS, flow
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirror.relay.progress.control import RunControl
+    from mirror.relay.progress.control_record import RunControl
 
 OPTIONS = {"bootstrap.servers": "b:1"}
 

@@ -17,10 +17,10 @@ from mirror.errors import FlowError, KafkaError
 from mirror.relay.futures import done, then
 from mirror.relay.progress.anchors import Anchor, AnchorKey
 from mirror.relay.progress.committed import Progress, ProgressChanged, StartChanged, group_of
-from mirror.relay.progress.control import RunControl, control_partition, from_offset
+from mirror.relay.progress.control_record import RunControl, control_partition, from_offset
 from mirror.relay.progress.gaps import SourceState
-from mirror.relay.progress.lookup.healing import TargetHealing
 from mirror.relay.progress.lookup.lookup_results import LogBounds, StartPosition, TargetTopics
+from mirror.relay.progress.lookup.loss_recovery import TargetHealing
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.progress.target_log import TargetMark, is_other_topic, recreated_error, truncated_error
 from mirror.relay.progress.target_loss import LossKind, TargetLoss

@@ -8,7 +8,7 @@ import pytest
 
 from mirror.relay.model.reports import FAILED, TaskState
 from mirror.relay.task import beginning
-from mirror.spark.discovery.task_watch import BEGINS_WITHIN_MS, LOST_AFTER_MS, TaskWatch
+from mirror.spark.discovery.lost_tasks import BEGINS_WITHIN_MS, LOST_AFTER_MS, TaskWatch
 
 EVERY_MS = 3_000
 

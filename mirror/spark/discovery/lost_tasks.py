@@ -35,9 +35,9 @@ _OUTAGE_MS: Final = 7_000
 
 # Invariant: A task is lost if it alone is silent, and its partitions go to others until it reports again; an outage of
 #   the target loses no task.
-# Test: tests/spark/discovery/test_task_watch.py::test_an_outage_of_the_target_loses_no_task
-# Test: tests/spark/discovery/test_task_watch.py::test_a_task_that_was_lost_before_an_outage_stays_lost
-# Test: tests/spark/discovery/test_task_watch.py::test_a_task_that_fails_is_lost_until_it_reports_that_it_copies
+# Test: tests/spark/discovery/test_lost_tasks.py::test_an_outage_of_the_target_loses_no_task
+# Test: tests/spark/discovery/test_lost_tasks.py::test_a_task_that_was_lost_before_an_outage_stays_lost
+# Test: tests/spark/discovery/test_lost_tasks.py::test_a_task_that_fails_is_lost_until_it_reports_that_it_copies
 # Test: tests/spark/discovery/
 #   test_assigner.py::test_the_partitions_of_a_lost_task_are_given_to_the_others_and_back_once_it_reports_again
 class TaskWatch:

@@ -156,8 +156,8 @@ class Command:
 
 # Invariant: The tasks of a driver that has died end by themselves after a minute of silence, in which a time without a
 #   readable record counts little: the driver could not write either.
-# Test: tests/relay/progress/test_control.py::test_a_task_ends_once_its_driver_has_been_silent_for_a_minute
-# Test: tests/relay/progress/test_control.py::test_after_an_outage_the_driver_has_time_to_write
+# Test: tests/relay/progress/test_control_record.py::test_a_task_ends_once_its_driver_has_been_silent_for_a_minute
+# Test: tests/relay/progress/test_control_record.py::test_after_an_outage_the_driver_has_time_to_write
 class ControlWatch:
     """Polls the control record every :data:`POLL_INTERVAL_MS` for one task of one job, without blocking.
 

@@ -12,7 +12,7 @@ from mirror.client import TopicPartition
 from mirror.errors import FlowError, KafkaTimeout
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.lookup.healing import TargetHealing
+from mirror.relay.progress.lookup.loss_recovery import TargetHealing
 from mirror.relay.progress.target_log import TargetMark
 
 TPS = [TopicPartition("t", partition) for partition in range(6)]

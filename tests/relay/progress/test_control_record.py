@@ -10,7 +10,7 @@ import pytest
 
 from mirror.client import OffsetAndMetadata
 from mirror.relay.futures import done
-from mirror.relay.progress.control import (
+from mirror.relay.progress.control_record import (
     DEAD_AFTER_MS,
     HEARTBEAT_INTERVAL_MS,
     POLL_INTERVAL_MS,
