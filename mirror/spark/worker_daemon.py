@@ -1,7 +1,7 @@
 """The daemon from which Spark forks the Python workers of a job, with the modules of a copy already imported.
 
 Spark starts it instead of ``pyspark.daemon``, because of the setting ``spark.python.daemon.module``. Otherwise each
-worker imports them with its first task. It saves each worker 0.65 of 0.94 s of CPU.
+worker imports them with its first task, which costs 0.4 of 0.5 s of CPU.
 """
 
 from __future__ import annotations
