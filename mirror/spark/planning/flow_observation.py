@@ -299,9 +299,14 @@ def _until_offsets(
 # --- the target
 
 
-def read_logs(target: Side, wanted: Collection[TopicPartition]) -> dict[TopicPartition, TargetLog]:
-    """Return the logs of the ``wanted`` partitions, and of all others that their topics have. Raises KafkaError."""
-    topics = target.describe({tp.topic for tp in wanted})
+def read_logs(
+    side: Side, wanted: Collection[TopicPartition], timeout_ms: int | None = None
+) -> dict[TopicPartition, TargetLog]:
+    """Return the logs of the ``wanted`` partitions, and of all others that their topics have.
+
+    ``timeout_ms`` bounds each call; None: the cluster's configuration does. Raises KafkaError.
+    """
+    topics = side.describe({tp.topic for tp in wanted})
     led = {
         TopicPartition(name, one.partition): one.leader != NO_LEADER
         for name, topic in topics.items()
@@ -309,7 +314,9 @@ def read_logs(target: Side, wanted: Collection[TopicPartition]) -> dict[TopicPar
     }
     with_leader = [tp for tp, has_leader in led.items() if has_leader]
     read = [
-        target.admin.list_offsets(dict.fromkeys(with_leader, spec), isolation=isolation, partial=True)
+        side.admin.list_offsets(
+            dict.fromkeys(with_leader, spec), isolation=isolation, partial=True, timeout_ms=timeout_ms
+        )
         for spec, isolation in ((LATEST, "read_committed"), (LATEST, "read_uncommitted"), (EARLIEST, "read_committed"))
     ]
     logs: dict[TopicPartition, TargetLog] = {}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import LATEST, TopicPartition
+from mirror.client import TopicPartition
 from mirror.config.flow_rules import source_options, target_options
 from mirror.errors import KafkaError
 from mirror.groups.commit_decision import Reason, passed_text
 from mirror.groups.reverse import ReverseGroups
 from mirror.groups.translation.both_directions import BothDirectionsPartition
-from mirror.observation import Sides
+from mirror.observation import Side, Sides
 from mirror.rehearsal.advice import Advice
 from mirror.rehearsal.coverage import left_behind
 from mirror.rehearsal.limits import over_limits
@@ -20,6 +20,7 @@ from mirror.rehearsal.readiness import Seen, group_of, in_order, rehearse_partit
 from mirror.rehearsal.values import Blocker, Kind, Rehearsal
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.status_table import StatusTable
+from mirror.spark.planning.flow_observation import read_logs
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight.drift import compare
 from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, only_groups, rules_of
@@ -32,7 +33,6 @@ from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
 from mirror.spark.status.flow_view import FlowObserver
 
 if TYPE_CHECKING:
-    from mirror.client import Admin
     from mirror.config.models import FlowConfig
     from mirror.groups.back_positions import BackPosition
     from mirror.groups.translation.logs import PartitionLogs
@@ -56,7 +56,7 @@ def rehearse_back(request: Request, sides: Sides) -> Rehearsal:
         partitions = _partitions(flow, sides)
         others = {old: new for old, new in partitions.items() if new not in way_back.logs}
         logs = {**way_back.open(others), **way_back.logs}
-        ends = _last_stable(target.admin, partitions.values())
+        ends = _last_stable(target, [*partitions.values()])
         arrived = {new: _arrived(one, ends.get(new)) for new, one in logs.items()}
         bounds = log_bounds(source, {one.source for one in positions})
         runs = is_running(seen)
@@ -154,12 +154,9 @@ def _partitions(flow: FlowConfig, sides: Sides) -> dict[TopicPartition, TopicPar
     return found
 
 
-def _last_stable(admin: Admin, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    wanted = dict.fromkeys(tps, LATEST)
-    if not wanted:
-        return {}
-    found = admin.list_offsets(wanted, partial=True, timeout_ms=CALL_TIMEOUT_MS)
-    return {tp: one.offset for tp, one in found.items()}
+def _last_stable(side: Side, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    logs = read_logs(side, tps, CALL_TIMEOUT_MS) if tps else {}
+    return {tp: logs[tp].end for tp in tps if logs[tp].exists and not logs[tp].error}
 
 
 def _arrived(logs: PartitionLogs, end: int | None) -> int | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import EARLIEST, LATEST, TopicPartition
-from mirror.spark.planning.range_planner import NO_LEADER
+from mirror.spark.planning.flow_observation import read_logs
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from mirror.client import TopicPartition
     from mirror.observation import Side
 
 CALL_TIMEOUT_MS: Final = 10_000
@@ -20,20 +20,6 @@ def log_bounds(side: Side, tps: Collection[TopicPartition]) -> dict[TopicPartiti
 
     Raises KafkaError if the cluster does not answer.
     """
-    topics = side.describe({tp.topic for tp in tps})
-    led = {
-        TopicPartition(name, one.partition)
-        for name, topic in topics.items()
-        for one in topic.partitions
-        if one.leader != NO_LEADER
-    }
-    wanted = led.intersection(tps)
-    if not wanted:
-        return {}
-    starts, ends = (
-        side.admin.list_offsets(
-            dict.fromkeys(wanted, spec), isolation="read_uncommitted", partial=True, timeout_ms=CALL_TIMEOUT_MS
-        )
-        for spec in (EARLIEST, LATEST)
-    )
-    return {tp: (start.offset, ends[tp].offset) for tp, start in starts.items() if tp in ends}
+    logs = read_logs(side, tps, CALL_TIMEOUT_MS) if tps else {}
+    found = {tp: logs[tp] for tp in tps if logs[tp].exists and not logs[tp].error}
+    return {tp: (log.start, log.high_watermark) for tp, log in found.items()}
