@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mirror.alignment.config_decision import (
     NO_DRIFT,
@@ -19,14 +19,15 @@ from mirror.alignment.config_decision import (
     decide,
     equal,
 )
+from mirror.alignment.config_requests import KeyChange, TopicKey, alter, in_portions, make
 from mirror.alignment.differences import Difference, KindReport, Words, outcome_of
 from mirror.alignment.inventory import TIMEOUT_MS
 from mirror.alignment.inventory_records import CreatedTopic, Inventory, Key, Reduction, Subject, TopicConfigs
 from mirror.alignment.owned_topics import OwnedTopics
-from mirror.alignment.reconciler import Change, Failure, Making, Outcome
+from mirror.alignment.reconciler import Failure, Making, Outcome
 from mirror.alignment.reductions import NO_REDUCTIONS, Reducing, ReductionRules, decide_reductions, why_foreign
-from mirror.client import Admin, ConfigChange, ConfigOperation, ConfigResource, TopicPartition
-from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout, named
+from mirror.client import Admin, TopicPartition
+from mirror.errors import AuthorizationFailed, KafkaTimeout, named
 from mirror.observation import Side, Sides
 from mirror.relay.progress.committed import Progress, ProgressStore
 from mirror.timing import Clock
@@ -36,20 +37,11 @@ WORDS: Final = Words(
     one="configuration of target topics",
     many="configurations of target topics",
 )
-_TOPICS_AT_ONCE: Final = 500
-"""Topics per request. Controllers refuse a request that would cause more than 10,000 records (KAFKA-17870)."""
 _REFUSED_ROUNDS: Final = 10
 """After so many rounds a refused value is tried again: the target's policy may have changed."""
 
 Created = Mapping[str, Mapping[str, str]]
 """The configurations that topics were created with, by target topic."""
-
-
-class TopicKey(NamedTuple):
-    """A key of a target topic."""
-
-    topic: str
-    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +56,6 @@ class AlignmentRules:
     """Whether a user wants the source's values also where others have set others on the target."""
     beside_copies: bool = False
     """Whether copies of the flow are running."""
-
-
-@dataclass(slots=True, kw_only=True)
-class KeyChange(Change[Known]):
-    """One key of a topic. Held without a reason, it does not differ."""
-
-    wanted: str | None
-    """None: the target's default."""
-    there: str | None
-
-    def send(self, key: str) -> ConfigChange:
-        """Return the change as a request has it."""
-        return ConfigChange(key, self.wanted, ConfigOperation.DELETE if self.wanted is None else ConfigOperation.SET)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -202,9 +181,9 @@ class ConfigAlignment:
     def make(self, plan: ConfigPlan, making: Making) -> None:
         """Change what is to be changed; what the target refuses keeps nothing else from being changed."""
         due = plan.changes()
-        for names in map(frozenset, _in_portions(sorted({name for name, _ in due}))):
+        for names in map(frozenset, in_portions(sorted({name for name, _ in due}))):
             portion = {key: one for key, one in due.items() if key.topic in names}
-            making.send(portion, partial(_change, plan.target, portion))
+            making.send(portion, partial(make, plan.target, portion))
 
     def report(self, plan: ConfigPlan) -> KindReport:
         """Return what the round has found and done."""
@@ -332,7 +311,7 @@ class ConfigAlignment:
             if detail and value == one.wanted and self._rounds % _REFUSED_ROUNDS:
                 one.hold(Failure.REFUSED, detail)
         due = plan.changes()
-        for key, error in _alter(plan.target, due, TIMEOUT_MS, validate_only=True).items():
+        for key, error in alter(plan.target, due, TIMEOUT_MS, validate_only=True).items():
             one = due[key]
             one.fail(error)
             one.outcome = Outcome.HELD  # nothing was to be made
@@ -347,7 +326,7 @@ def _read_configs(observed: Side, side: str, topics: list[str], problems: list[s
     """Return what is set on each topic itself; a topic whose configuration cannot be read is a problem."""
     configs: dict[str, dict[str, str]] = {}
     refused: dict[str, list[str]] = {}
-    for names in _in_portions(topics):
+    for names in in_portions(topics):
         outcomes = observed.own_configs(names)
         configs.update(outcomes)
         for name, error in outcomes.failed.items():
@@ -358,62 +337,6 @@ def _read_configs(observed: Side, side: str, topics: list[str], problems: list[s
     for why, names in refused.items():
         problems.append(f"the configuration of {named(f'{side} topic', sorted(names))} cannot be read: {why}")
     return configs
-
-
-def _change(
-    target: Admin, changes: Mapping[TopicKey, KeyChange], keys: list[TopicKey], timeout_ms: int
-) -> dict[TopicKey, KafkaError]:
-    return _alter(target, {key: changes[key] for key in keys}, timeout_ms)
-
-
-def _alter(
-    target: Admin, changes: Mapping[TopicKey, KeyChange], timeout_ms: int, *, validate_only: bool = False
-) -> dict[TopicKey, KafkaError]:
-    """Make the changes of each topic at once; where that is refused, each key alone. Return the errors.
-
-    With ``validate_only`` the brokers check them, with their policy, and change nothing. Raises KafkaError.
-    """
-    by_topic: dict[str, dict[str, ConfigChange]] = {}
-    for key, one in changes.items():
-        by_topic.setdefault(key.topic, {})[key.key] = one.send(key.key)
-    failed: dict[TopicKey, KafkaError] = {}
-    alone: list[dict[str, dict[str, ConfigChange]]] = []
-    for topic, error in _send(target, by_topic, timeout_ms, validate_only=validate_only).items():
-        if len(by_topic[topic]) == 1 or not _concerns_a_key(error):
-            failed.update({TopicKey(topic, key): error for key in by_topic[topic]})
-            continue
-        for number, (name, change) in enumerate(by_topic[topic].items()):
-            alone += [{}] if number == len(alone) else []
-            alone[number][topic] = {name: change}
-    for one_each in alone:
-        for topic, error in _send(target, one_each, timeout_ms, validate_only=validate_only).items():
-            (name,) = one_each[topic]
-            failed[TopicKey(topic, name)] = error
-    return failed
-
-
-def _send(
-    target: Admin, changes: Mapping[str, Mapping[str, ConfigChange]], timeout_ms: int, *, validate_only: bool
-) -> dict[str, KafkaError]:
-    errors: dict[str, KafkaError] = {}
-    for names in _in_portions(sorted(changes)):
-        wanted = {ConfigResource.topic(name): list(changes[name].values()) for name in names}
-        found = target.incremental_alter_configs(
-            wanted, validate_only=validate_only, partial=True, timeout_ms=timeout_ms
-        )
-        errors |= {resource.name: error for resource, error in found.failed.items()}
-    return errors
-
-
-def _in_portions(names: list[str]) -> Iterator[list[str]]:
-    """Yield the names in order, in lists that a request may have."""
-    for start in range(0, len(names), _TOPICS_AT_ONCE):
-        yield names[start : start + _TOPICS_AT_ONCE]
-
-
-def _concerns_a_key(error: KafkaError) -> bool:
-    """Return whether other keys of the same topic may be accepted."""
-    return isinstance(error, BrokerError) and not isinstance(error, AuthorizationFailed)
 
 
 def _difference(topic: _Topic, key: str, one: KeyChange) -> Difference | None:

@@ -70,9 +70,9 @@ class GroupSync:
                 stack, flow, clusters, policy, rules, partners or Partners(), source_options, clock
             )
             self._clients: Final = stack.pop_all()
+        self._clusters: Final = clusters
         self._of_source: Final = clusters.of_source
         self._of_target: Final = clusters.of_target
-        self._clusters: Final = clusters
         self._intents: Final = self._commits.intents
         self._settled: Final[dict[str, Committed]] = {}
         """What groups had committed on the source when they were last in step."""
@@ -162,10 +162,6 @@ class GroupSync:
         """Whether the source has groups for the next round that it had not in the last one. Raises KafkaError."""
         before, self._names = self._names, frozenset(self._of_source.list_groups())
         return any(self._rules.includes(name) for name in self._names - before)
-
-    def network_ms(self) -> int:
-        """Return the CPU time of the network threads, which all clients of the process share."""
-        return self._clusters.network_ms()
 
     def give_way(self) -> None:
         """Another run has fenced this one: the next round fences that one, and reads again what is committed."""

@@ -8,8 +8,8 @@ from typing import Any
 from mirror.alignment import acls, topic_configs, topic_deletions
 from mirror.alignment.acl_decision import Reason as AclReason
 from mirror.alignment.config_decision import Reason
+from mirror.alignment.config_requests import TopicKey
 from mirror.alignment.differences import Difference, KindReport
-from mirror.alignment.topic_configs import TopicKey
 from mirror.rehearsal.values import Kind
 from mirror.spark.preflight.drift import FlowDrift
 from mirror.spark.rehearsing.sides import blockers_of, notes_of

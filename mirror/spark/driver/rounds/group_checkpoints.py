@@ -65,10 +65,6 @@ class CheckpointedRounds:
         """Return the report of a round that ended with ``error``."""
         return self._sync.fenced(error)
 
-    def network_ms(self) -> int:
-        """Return the CPU time of the network threads."""
-        return self._sync.network_ms()
-
     def round(self) -> GroupsReport:
         """Commit what has changed, if the flow is to, and write its checkpoints. Raises KafkaError, Fenced.
 
