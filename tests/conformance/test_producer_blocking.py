@@ -178,8 +178,8 @@ def test_metadata_timeout_for_a_missing_topic_names_it(
 
 def test_a_topic_that_comes_while_it_is_waited_for(topics: Topics, new_producer: NewProducer) -> None:
     producer = new_producer()
-    name = "comes-" + topics._unique("later")
-    topics._unique = lambda _: name
+    name = "comes-" + topics.unique("later")
+    topics.unique = lambda _: name
     sent = _in_thread(lambda: producer.send(name, 0, value=b"early").result(30))
     eventually(lambda: len(pending(producer)), what="a waiter")
     topics.create()

@@ -21,7 +21,7 @@ class Topics:
 
     def __init__(self, servers: str, unique: Callable[[str], str]) -> None:
         self.servers = servers
-        self._unique = unique
+        self.unique = unique
         self._admin = AdminClient({"bootstrap.servers": servers})
 
     def create(
@@ -32,7 +32,7 @@ class Topics:
         config: Mapping[str, str] | None = None,
     ) -> list[TopicPartition]:
         """A new topic's partitions; ``assignment`` names the replicas of each, the leader first."""
-        return self.create_named(self._unique("orders"), partitions, assignment=assignment, config=config)
+        return self.create_named(self.unique("orders"), partitions, assignment=assignment, config=config)
 
     def create_named(
         self,

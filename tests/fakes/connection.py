@@ -25,7 +25,7 @@ class ServerConnection:
         self._cluster = cluster
         self._broker = broker
         self._generation = broker.generation
-        self._id = cluster.new_connection_id()
+        self.id = cluster.new_connection_id()
         self._inbox = bytearray()
         self._queue: deque[ServerCall] = deque()
         self._current: ServerCall | None = None
@@ -45,7 +45,7 @@ class ServerConnection:
             api, version, correlation_id, body = decode_request(frame)
             known = api is Api.API_VERSIONS or self._cluster.supports(api, version)
             assert known, f"{api.label} v{version} is not among {self._cluster.versions.get(api)}"
-            self._queue.append(ServerCall(self._broker.node, self._id, api, version, correlation_id, body, now))
+            self._queue.append(ServerCall(self._broker.node, self.id, api, version, correlation_id, body, now))
 
     def step(self, now: int) -> None:
         """Go on as far as time and the test's actions allow."""

@@ -46,7 +46,7 @@ class TurnedNetwork(FakeNetwork):
 
     def _open(self, link: Any, now: int) -> bool:
         opened = super()._open(link, now)
-        self.simulation.owners[self._cluster.cluster_id, link.server._id] = self._settings.client_id
+        self.simulation.owners[self._cluster.cluster_id, link.server.id] = self._settings.client_id
         return opened
 
     def poll(self, timeout_ms: int) -> None:
