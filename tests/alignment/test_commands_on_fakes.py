@@ -15,6 +15,7 @@ from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.spark.preflight import drift
 from mirror.spark.run_control import RunControlClient
 from mirror.wire.api import Api
+from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
 
@@ -254,3 +255,19 @@ def test_while_a_run_is_alive_what_its_copies_depend_on_waits(site: Site, monkey
 def test_a_cluster_that_does_not_answer_is_status_1(site: Site) -> None:
     site.file.write_text(site.file.read_text().replace('topics = ["t"]', 'topics = ["nothing-.*"]'))
     assert site.invoke("drift").exit_code == 1
+
+
+@pytest.mark.parametrize("command", ["plan", "drift", "rehearse"])
+def test_a_command_lists_the_topics_of_each_cluster_once(site: Site, command: str) -> None:
+    """Whatever it says is about one state: checks, comparisons and the plan are views of one observation."""
+    with site.file.open("a") as file:
+        file.write(f'on-topic-deleted = "delete"\n[flows.{FLOW}.acls]\nsync = true\n[flows.{FLOW}.groups]\n')
+    site.ask("apply")
+    clusters = site.pair.source, site.pair.target
+    before = [_listings(cluster) for cluster in clusters]
+    site.ask(command)
+    assert [_listings(cluster) - count for cluster, count in zip(clusters, before, strict=True)] == [1, 1]
+
+
+def _listings(cluster: FakeCluster) -> int:
+    return sum(one.body.topics is None for one in cluster.calls(Api.METADATA))
