@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mirror.relay.offsets.index import Place, Translation
+from mirror.wire.integers import INT64_MAX
 
 NEVER: Final = -1
 """No offset, in an :class:`Intent`."""
-ANY_SOURCE: Final = 2**63 - 1
+ANY_SOURCE: Final = INT64_MAX
 """Stands for an unknown source offset, in front of which every other one is."""
 _MAX_OTHERS: Final = 4
 """So many offsets are remembered that an earlier writer may still commit: one for each run that ended in between."""

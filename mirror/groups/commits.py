@@ -19,6 +19,7 @@ from mirror.relay.progress.fenced_writer import FencedWriter
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.timing import Clock
+from mirror.wire.integers import INT16_MAX
 
 _Outcomes = Outcomes[TopicPartition, None]
 _Offsets = dict[TopicPartition, OffsetAndMetadata]
@@ -31,7 +32,7 @@ _COMMIT_BYTES: Final = 256 * 1024
 """The offsets of one commit: a coordinator writes them as one batch, of at most 1 MiB unless it is configured."""
 _OFFSET_BYTES: Final = 100
 """One of them in that batch, without its names and metadata."""
-_MAX_METADATA_BYTES: Final = 2**15 - 1
+_MAX_METADATA_BYTES: Final = INT16_MAX
 """The largest string that requests have."""
 
 

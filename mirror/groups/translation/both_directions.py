@@ -14,8 +14,8 @@ from mirror.groups.translation.lowest import EndsSeen, appended_from, kept_ends,
 from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount, Move, Offsets, count_copies
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
 from mirror.relay.offsets.partition_offsets import PartitionOffsets
+from mirror.wire.integers import INT64_MAX
 
-_ANYWHERE: Final = 2**63 - 1
 _MOST_READ: Final = 10_000
 """So many offsets are read at most to find that the source has only copies there, and markers of transactions."""
 
@@ -95,7 +95,7 @@ class BothDirectionsPartition(PartitionLogs):
         index, others = self.offsets.index, self.back.offsets.index
         read, again = Offsets(end=offset), Offsets(start=target_offset)
         found = [count_copies(index, read, again), count_copies(others, again, read)]
-        others_left = _ANYWHERE if self.target_end is None else max(0, self.target_end - others.copied_to)
+        others_left = INT64_MAX if self.target_end is None else max(0, self.target_end - others.copied_to)
         if self.is_back_complete:
             others_left = 0
         at_most = max(0, offset - index.copied_to)

@@ -50,7 +50,7 @@ class CopyPolicy:
     transform: str = ""
     """The name of a function ("package.module:function"); "": none."""
     run: str = ""
-    """The run whose ``job`` this is, so that ``relay.progress.control`` can end it; "": only its ranges end it."""
+    """The run whose ``job`` this is: its control record can end the job; "": only its ranges end it."""
     job: int = 0
     task: int = 0
     """This task's number in the job: what is assigned while it copies says which task copies it."""

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from mirror.cluster.types import TopicPartition
 from mirror.relay.model.ranges import RangeResult
+from mirror.wire.integers import INT32_MAX
 
 COPYING: Final = "copying"
 """The state of a partition while it is copied."""
@@ -20,7 +21,7 @@ SETTLED: Final = "settled"
 
 FAILED: Final = "it failed: "
 """How :attr:`TaskState.stopping` begins if the task is to be begun again."""
-NO_TASK: Final = 2**31 - 1
+NO_TASK: Final = INT32_MAX
 """The task of what the driver reports of a partition: why it cannot be given to one, or what one has returned."""
 MOST_SETTLED: Final = 1_000
 """Of so many partitions that it has settled a task keeps its report: the driver has read the earlier ones long ago."""
