@@ -38,11 +38,11 @@ from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, named, p
 from mirror.observation import Side, Sides
 from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
 from mirror.timing import Clock, Timer
+from mirror.wire.error_codes import SECURITY_DISABLED
 
 WORDS: Final = Words(subject="ACLs", one="ACL", many="ACLs")
 _AT_ONCE: Final = 500
 """ACLs per request: a controller stores each as a record, at most 10,000 of a request (KAFKA-17870)."""
-_SECURITY_DISABLED: Final = 54
 _KINDS: Final = [ResourceType.TOPIC, ResourceType.GROUP]
 _SIGNS: Final = {Verb.CREATE: "+", Verb.DELETE: "-", None: "="}
 _NOT_OWN: Final = {
@@ -210,7 +210,7 @@ def _read(side: Side, kinds: Collection[ResourceType], plan: AclPlan) -> list[Ac
             f"the ACLs of cluster {side.name} cannot be read: the permission Describe on the cluster is missing"
         )
     except BrokerError as error:
-        if error.code != _SECURITY_DISABLED:
+        if error.code != SECURITY_DISABLED:
             raise
         plan.off = f"cluster {side.name} has no authorizer, so no ACLs are brought in step"
     return None

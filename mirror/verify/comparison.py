@@ -12,7 +12,7 @@ as far as the target has more records: a copy that is running has appended them,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -429,8 +429,3 @@ class Comparison:
                 f"too many keys are to be found again: {removals.forgotten:,} removed records may not be superseded"
             )
             self._coverage.add(side, start, end, reason)
-
-
-def compare(source: Collection[Fetched], target: Collection[Fetched], bounds: Bounds, rules: Rules) -> Verdict:
-    """Return what the comparison of one partition comes to; see :meth:`Comparison.run`."""
-    return Comparison(source, target, bounds, rules, (source, target)).run()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from mirror.consumer.fetched import Fetched
-from mirror.verify.comparison import compare
+from mirror.verify.comparison import Comparison
 from mirror.verify.values import Bounds, Difference, Kind, Rules, Verdict
 from mirror.wire.encode import CODECS
 from mirror.wire.messages.fetch import AbortedTransaction
@@ -166,3 +166,8 @@ def found_between(source: Sequence[Made], target: Sequence[Made], rules: Rules) 
     """What is found between two lists of records; target offsets are from 0 here."""
     verdict = verdict_of(log_of(by_tens(source)), copied(by_tens(target)), rules)
     return [one._replace(target=one.target - TARGET_BASE) for one in found_in(verdict.differences)]
+
+
+def compare(source: Collection[Fetched], target: Collection[Fetched], bounds: Bounds, rules: Rules) -> Verdict:
+    """Return what the comparison of one partition comes to; see :meth:`Comparison.run`."""
+    return Comparison(source, target, bounds, rules, (source, target)).run()

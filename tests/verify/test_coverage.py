@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.verify.comparison import Comparison, compare
+from mirror.verify.comparison import Comparison
 from mirror.verify.partition_results import PartitionResult
 from mirror.verify.values import Bounds, Kind, Named, Rules, TimeLimits, Verdict
 from mirror.wire.records import AnyBatch
 from tests.relay.batches.logs_by_hand import Made, batch_at
-from tests.verify.logs import by_sevens, by_tens, copied, fetches_of, log_of, numbered, verdict_of
+from tests.verify.logs import by_sevens, by_tens, compare, copied, fetches_of, log_of, numbered, verdict_of
 
 _AT_MOST = 150
 _TIMES = TimeLimits(before_ms=500, after_ms=500, first_copy_ms=1, now_ms=1_700_000_001_000, policy="skip")

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.verify.comparison import compare
 from mirror.verify.items import digest_of
 from mirror.verify.values import Bounds, Kind, Named, Rules, Verdict
 from mirror.wire.decode import Record
@@ -24,6 +23,7 @@ from tests.verify.logs import (
     Found,
     by_sevens,
     by_tens,
+    compare,
     copied,
     found_in,
     log_of,

@@ -13,7 +13,6 @@ from mirror.producer.batch.queue import PartitionQueue, ProducerId
 from mirror.timing import deadline
 
 Release = Callable[[TopicPartition, int], None]
-Lost = Callable[[ProducerBatch, KafkaError], None]
 
 
 class Accumulator:
