@@ -78,6 +78,7 @@ class CopyMachine:
     def release(self) -> None:
         """Free the stages, which refer to the copy; nothing is to be stepped any more."""
         self.state, self._copying = CopyState.DONE, None
+        self._commits.begin(None, self._writer)  # it and the last attempt refer to each other
         for part in ("_parts", "_commits", "_opening", "_ending", "_writer"):
             self.__dict__.pop(part, None)
 
