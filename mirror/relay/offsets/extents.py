@@ -190,6 +190,14 @@ def decode_extents(start: int, target_start: int, encoded: bytes) -> Iterator[Ex
         source, target = source + length, target + length
 
 
+def is_full(encoded: bytes) -> bool:
+    """Whether the extents of a span are as many as it may have: then others follow, unless the last one was growing.
+
+    Raises ValueError if ``encoded`` is none of :class:`Span`.
+    """
+    return sum(1 for _ in decode_numbers(encoded)) >= len(Extent._fields) * MAX_EXTENTS
+
+
 # --- numbers
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from typing import Final, NamedTuple
 
-from mirror.relay.offsets.extents import Extent
+from mirror.relay.offsets.extents import Extent, is_full
 from mirror.relay.offsets.segments import Segment
 from mirror.relay.progress.committed import Beginning
 from mirror.wire.integers import INT64_MAX
@@ -84,18 +84,21 @@ class OffsetIndex:
     ) -> None:
         """``segments`` are those of the present logs; ``copied_to`` is the next source offset to copy.
 
-        ``beginning``: None if it is not known; then the first segment is the beginning. In front of ``target_end``
-        there is a copy of each record up to ``copied_to``; at least once, what is behind it may be a later repetition.
+        ``beginning``: None if it is not known; then the first segment is the beginning. ``target_end`` is what
+        :meth:`mirror.relay.progress.target_log.TargetMark.indexed_end` returns at the progress; at least once, what is
+        behind it may be a later repetition.
         """
         self._copied_to: Final = copied_to
         self._exactly_once: Final = exactly_once
         self._target_end: Final = None if exactly_once else target_end
-        self._appended_to: Final = target_end if exactly_once else None
         self._source, self._target, self._length, self._end = (array("q") for _ in range(4))
         self._copies: list[Extent] = []
         """At least once: all extents in the order of the target's log."""
         self._unknown: set[tuple[int, int]] = set()
         parts = sorted((one for one in segments if one.start < copied_to), key=lambda one: one.target_start)
+        # Behind a full segment is another one, which may be lost.
+        more = bool(parts) and is_full(max(parts, key=lambda one: one.start).encoded)
+        self._appended_to: Final = target_end if exactly_once and not more else None
         self._begin_at(beginning, parts)
         entries: Iterable[_Entry] = chain.from_iterable(
             _entries(part.extents, part.start, part.end.offset, part.target_start) for part in parts

@@ -207,7 +207,7 @@ class OffsetTranslator:
             min(progress.offset, _source_cut(progress, logs.ends)),
             exactly_once=self._exactly_once,
             beginning=progress.beginning,
-            target_end=None if progress.target is None else progress.target.end,
+            target_end=None if (mark := progress.target) is None else mark.indexed_end(exactly_once=self._exactly_once),
         )
         offsets = PartitionOffsets(
             index,

@@ -56,6 +56,14 @@ class TargetMark:
         """The end, or an exact offset before it, if one is known: what the copy has appended may be behind it."""
         return self.end if self.is_exact or self.since is None else self.since
 
+    def indexed_end(self, *, exactly_once: bool) -> int | None:
+        """Return the target offset to which an offset index reaches if it has all records of the progress.
+
+        None: the end, which was stored before its data had offsets, does not tell. Markers, aborted records and those
+        of others take offsets, too, so records of an earlier transaction may be behind it unless ``since`` is known.
+        """
+        return self.end if not exactly_once or self.is_exact or self.since is not None else None
+
     def ending_at(self, end: int) -> TargetMark:
         """Return the mark with an exact end."""
         return replace(self, end=end, since=end if self.producer_id >= 0 and self.batch is None else None)

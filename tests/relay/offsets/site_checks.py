@@ -37,7 +37,7 @@ def check_offsets(flow: str, source_log: PartitionLog, cluster: FakeCluster, tp:
         progress.offset,
         exactly_once=True,
         beginning=progress.beginning,
-        target_end=progress.target.end,
+        target_end=progress.target.indexed_end(exactly_once=True),
     )
     own = progress.appender_ids | {one.end.target.producer_id for one in segments}
     begin = progress.offset if index.begin is None else index.begin

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mirror.relay.offsets import extents
 from mirror.relay.offsets.extents import Extent
 from mirror.relay.offsets.index import UNKNOWN, Hole, OffsetIndex, Place, Translation
 from mirror.relay.offsets.segments import Segment
@@ -260,3 +261,9 @@ def test_behind_its_last_append_a_copy_exactly_once_has_no_hole() -> None:
     assert index(FIRST, copied_to=90, target_end=109).translate_back(109) == (Place.END, 90)
     assert index(FIRST, copied_to=90, target_end=110).translate(50) == Hole(40, 90, 109, None)
     assert isinstance(index(FIRST, copied_to=90, target_end=109, exactly_once=False).translate(50), Hole)
+
+
+def test_behind_a_full_segment_another_one_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extents, "MAX_EXTENTS", 2)
+    assert index(FIRST, copied_to=90, target_end=109).translate(50) == Hole(40, 90, 109, None)
+    assert index(FIRST, copied_to=90, target_end=109).translate_back(109) == Hole(40, 90, 109, None)
