@@ -15,6 +15,7 @@ import contextlib
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import FlowError, KafkaError, MirrorError, MirrorMakerResumed
@@ -183,7 +184,7 @@ class FlowRun:
         claimed = self._claimed = self._claim()  # this ends another run, so nothing slow or doubtful comes after it
         if not self._follows:
             status.report_state("running")
-            resources.callback(self._report_end, status, claimed)
+            resources.push(partial(self._report_end, status, claimed))
         self._lines.tell("planning")
         options = replace(self._options, parallelism=self._options.parallelism or context.defaultParallelism)
         parts = JobParts(
@@ -274,11 +275,15 @@ class FlowRun:
         with contextlib.suppress(MirrorError):  # the run has reported a cluster that does not answer
             self.report.index_bytes = measure_once(self._config, self._flow, self._telemetry, self._reported)
 
-    def _report_end(self, status: RunStatus, claimed: ClaimedRun) -> None:
+    def _report_end(
+        self, status: RunStatus, claimed: ClaimedRun, error: type[BaseException] | None, *_: object
+    ) -> None:
         """Report how a scheduled run has ended, unless the state of the flow is that of another run now."""
         if claimed.fenced_by is None:
             outcomes = [one.outcome for one in self.report.partitions]
-            without_any = Outcome.UNFINISHED if self.report.cut_short else Outcome.FAILED
+            # In both directions one flow may have no topic yet: that run is complete.
+            without_any = Outcome.COMPLETE if error is None else Outcome.FAILED
+            without_any = Outcome.UNFINISHED if self.report.cut_short else without_any
             status.report_state("ended", max(outcomes, key=SEVERITY.index, default=without_any).value)
 
     def _learn_addresses(self, sides: Sides) -> None:
@@ -332,7 +337,7 @@ class FlowRun:
                 self._lines.error(self.report.fenced)
         elif self._watch is not None:
             self._watch.check()
-        if not (self._follows or self.report.partitions):
+        if self._ending.is_asked() and not (self._follows or self.report.partitions):
             self.report.cut_short = True  # it was stopped before its job began
         return JobEnded("cut short" if self.report.cut_short else "in order")
 

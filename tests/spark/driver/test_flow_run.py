@@ -26,6 +26,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import is_away
 from mirror.spark.driver import copy_jobs, run_ending, run_status
 from mirror.spark.driver.copy_jobs import FollowedJob
+from mirror.spark.driver.flow_preparation import FlowPreparation
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.job_results import JobResults
 from mirror.spark.driver.output.console import Consoles
@@ -451,6 +452,18 @@ def test_a_scheduled_run_has_one_job_with_ends_and_ends_with_it(
     assert len(run.jobs) == 1
     assert run.record().ended
     assert [len(found) for found in (run.stream.ledger.plan(0).ranges, run.stream.ledger.attempts(0))] == [2, 2]  # type: ignore[union-attr]
+
+
+def test_a_scheduled_run_that_has_nothing_to_copy_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In both directions, with an empty cluster: its flow waits for topics that the other flow creates."""
+    local = ('naming = "identity"', 'origin = "local"')
+    back = ("[flows.g]", 'source = "b"', 'target = "a"', 'topics = ["first.*"]')
+    monkeypatch.setattr(FlowPreparation, "prepare", lambda _: TargetTopics())
+    run = Run(tmp_path, monkeypatch, *local, *back, *local, topics="first.*", follows=False)
+    states = reported_states(monkeypatch)
+    assert run.ended() == JobEnded("in order"), run.error
+    assert (run.flow_report.outcome, run.flow_report.partitions, run.jobs) == (Outcome.COMPLETE, [], [])
+    assert states == [("running", ""), ("ended", "complete")]
 
 
 def test_a_scheduled_run_with_nothing_to_copy_has_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
