@@ -32,7 +32,7 @@ paris->berlin.topics = t
 @pytest.fixture
 def mm2(monkeypatch: pytest.MonkeyPatch) -> FakeMirrorMaker:
     """It has copied 9 of 12 records, and stored offset 5."""
-    mm2 = FakeMirrorMaker(monkeypatch)
+    mm2 = FakeMirrorMaker(monkeypatch, brokers=2, source_brokers=2)  # replication.factor is 2 by default
     mm2.write(*(b"%d" % number for number in range(12)))
     mm2.copy(0, 9, synced=(0, 4))
     mm2.store(5)
@@ -92,6 +92,16 @@ def test_what_keeps_it_from_running_is_one_line_with_status_1(config: Path) -> N
     assert found.exit_code == 1
     (line,) = found.stderr.splitlines()
     assert "no positions for the source east were found on berlin" in line
+
+
+def test_a_topic_that_cannot_be_created_is_named_at_once(mm2: FakeMirrorMaker, config: Path) -> None:
+    config.write_text(config.read_text().replace("replication-factor = 2", "replication-factor = 3"))
+    found = _run(config)
+    assert (found.exit_code, _progress(mm2)) == (1, None)
+    shown = " ".join(found.stderr.split())
+    assert "takeover.internal cannot be prepared, so nothing is taken over: " in shown
+    assert "Unable to replicate the partition 3 time(s)" in shown
+    assert "topic mirror-progress.paris-berlin.takeover.internal is missing on berlin" in shown
 
 
 def test_a_flow_that_runs_is_not_taken_over(mm2: FakeMirrorMaker, config: Path) -> None:

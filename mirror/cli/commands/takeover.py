@@ -137,9 +137,17 @@ def takeover(
     )
 
     def prepare() -> None:
-        topics = [*flow_topics.on_target(copied), flow_topics.of_takeover(copied)]
+        needed = flow_topics.of_takeover(copied)
         with Clusters(loaded) as clusters:
-            flow_topics.prepare(topics, clusters.side(copied.target))
+            target = clusters.side(copied.target)
+            _, warnings = flow_topics.prepare([*flow_topics.on_target(copied), needed], target)
+            for warning in warnings:
+                print_warning(f"flow {copied.name}: {warning}")
+            if needed.name not in target.admin.describe_topics([needed.name]):
+                raise FlowError(
+                    f"flow {copied.name}: topic {needed.name} is missing on {copied.target}, so nothing is taken over:"
+                    " create it (one partition, cleanup.policy = compact), or correct what the warning says"
+                )
 
     report: TakeoverReport | HandBackReport
     if back:
