@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from mirror.cli.app import app
 from mirror.config.exposed import readable_secrets, unencrypted_credentials
 from mirror.config.load import load
+from tests.security.certificates import Authority
 
 SECRET = "m4rker-of-a-password"
 LOGIN = {
@@ -91,7 +92,7 @@ def test_files_with_secrets_that_every_user_can_read_are_named(open_folder: Path
     secrets.mkdir(mode=0o755)
     secret = secrets / "clusters__a__ssl_key_password"
     path.write_text(path.read_text().replace("[clusters.b]", f'"ssl.keystore.location" = "{key}"\n[clusters.b]'))
-    key.touch()
+    Authority(secrets.parent, "ca").identity("key", password=SECRET)
     secret.write_text(SECRET)
     for file in (path, key, secret):
         file.chmod(0o644)
