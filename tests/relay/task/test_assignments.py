@@ -209,6 +209,7 @@ def test_a_partition_that_is_given_back_while_it_winds_up_begins_once_that_is_se
     """A driver gives it back that waits no longer: it is not settled before, and then with the last version."""
 
     def answer() -> None:
+        assert site.harness.target.opened == [0], "its first copy is not done"
         site.harness.target.silent = set()
         site.answer_late()
 
