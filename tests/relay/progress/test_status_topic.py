@@ -173,9 +173,9 @@ def test_what_changes_faster_than_the_target_takes_it_is_written_in_turn_and_tas
     enough, held, requests = threading.Event(), Action(hold="before"), list[ServerCall]()
 
     def report() -> None:
+        writer.send(TASK)  # first: the writer's thread takes what is there, also in the midst of this
         for key in keys:
             writer.put(key, {"ms": 1})
-        writer.send(TASK)
 
     def report_again(call: ServerCall) -> Action | None:
         if call.api is not Api.PRODUCE:
