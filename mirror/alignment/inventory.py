@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mirror.alignment.inventory_records import Inventory, Key, record_of
-from mirror.relay.progress.fenced_writer import FencedWriter
+from mirror.relay.progress.fenced_writer import FencedWriter, transactional_id
 from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.timing import Clock
@@ -24,8 +24,7 @@ class FlowInventory:
         self.records: Final = Inventory()
         """As they were read or stored last."""
         self._topic: Final = FlowTopic(target_options, inventory_topic_of(flow))
-        self.fence: Final = FencedWriter(self._topic, flow, TIMEOUT_MS)
-        """Of all that stores what the flow changes on the target."""
+        self._writer: Final = FencedWriter(self._topic, transactional_id(flow), TIMEOUT_MS)
         self._clock: Final = clock
         self._followed: FollowedTopic | None = None
         self._written: Final[dict[bytes, int]] = {}
@@ -43,17 +42,17 @@ class FlowInventory:
 
     def close(self) -> None:
         """Close the connections that the calls have opened."""
-        self.fence.close()
+        self._writer.close()
         if self._followed is not None:
             self._followed.close()
 
     def begin(self) -> None:
         """Fence earlier owners, if this one has not yet: they store nothing afterwards. Raises KafkaError."""
-        self.fence.begin()
+        self._writer.begin()
 
     def give_way(self) -> None:
         """Another owner has fenced this one: the next :meth:`begin` fences that one."""
-        self.fence.close()
+        self._writer.close()
 
     def read(self) -> bool:
         """Read what was stored since the last call; return whether there is such a topic. Raises KafkaError."""
@@ -67,7 +66,7 @@ class FlowInventory:
         new = {key: value for key, value in records.items() if (value or None) != self.records.get(key)}
         if new:
             encoded = [record_of(key, value) for key, value in new.items()]
-            offsets = self.fence.write(self._topic, encoded)
+            offsets = self._writer.write(encoded)
             self._written.update(zip((one.key for one in encoded), offsets, strict=True))
             for key, value in new.items():
                 self.records.put(key, value)

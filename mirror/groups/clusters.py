@@ -53,3 +53,7 @@ class FlowClusters:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def network_ms(self) -> int:
+        """Return the CPU time of the network threads, which all clients of the process share."""
+        return self.source.network().busy_ms + self.target.network().busy_ms

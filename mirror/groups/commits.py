@@ -15,7 +15,7 @@ from mirror.groups.intents import GroupTopicKey, StoredIntents, encoded
 from mirror.groups.positions import reason_of
 from mirror.groups.reader import GroupReader
 from mirror.groups.rows import Row, offset_of
-from mirror.relay.progress.fenced_writer import FencedWriter
+from mirror.relay.progress.fenced_writer import FencedWriter, groups_transactional_id
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.timing import Clock
@@ -53,16 +53,10 @@ class GroupCommits:
     """The intents of a flow, and its commits on the target. Its calls wait for the target; use it in one thread."""
 
     def __init__(
-        self, topic: FlowTopic, fence: FencedWriter, target: Admin, reader: GroupReader, clock: Clock, timeout_ms: int
+        self, topic: FlowTopic, flow: str, target: Admin, reader: GroupReader, clock: Clock, timeout_ms: int
     ) -> None:
-        """``topic`` is the flow's group topic, ``reader`` that of the target; ``timeout_ms`` limits each call.
-
-        ``fence`` is that of all that the flow changes on the target; the caller closes it, after this.
-        """
-        self._topic: Final = topic
-        self._fence: Final = fence
-        self._times_begun = 0
-        """Those of the fence when intents were read last under it."""
+        """``topic`` is the flow's group topic, ``reader`` that of the target; ``timeout_ms`` limits each call."""
+        self._writer: Final = FencedWriter(topic, groups_transactional_id(flow), timeout_ms)
         self._admin: Final = target
         self._reader: Final = reader
         self._clock: Final = clock
@@ -75,19 +69,17 @@ class GroupCommits:
 
     def close(self) -> None:
         """Store which commits have succeeded, if that is possible, and close the connections."""
-        with contextlib.closing(self._followed), contextlib.suppress(KafkaError):
-            # Not again: that would fence a later run; and not over what one has stored before this one began again.
-            if self._fence.has_begun and self._fence.times_begun == self._times_begun:
+        with contextlib.closing(self._followed), contextlib.closing(self._writer), contextlib.suppress(KafkaError):
+            if self._writer.has_begun:  # not again: that would fence a later run
                 self._put(self._unstored())
 
     def begin(self) -> None:
         """Fence earlier runs of the flow, if this one has not yet. Raises KafkaError, Fenced."""
-        self._fence.begin()
-        self._times_begun = self._fence.times_begun
+        self._writer.begin()
 
     def give_way(self) -> None:
         """Another run has fenced this one: the next :meth:`begin` fences that one."""
-        self._fence.close()
+        self._writer.close()
 
     def read_intents(self) -> None:
         """Read what was stored since the last call. Raises KafkaError if that is not all: the next call goes on."""
@@ -162,7 +154,7 @@ class GroupCommits:
             now_ms = self._clock.unix_ms()
             times = {key: self.intents.times_after(key, intents, now_ms) for key, intents in changes.items()}
             records = encoded(changes, resumed, times)
-            at = self._fence.write(self._topic, records.values())
+            at = self._writer.write(records.values())
             self.intents.written(dict(zip(records, at, strict=True)))
             self._settled.difference_update(changes)
             for key, intents in changes.items():

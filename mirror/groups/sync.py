@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import Final, Self
 
 from mirror.client import TopicPartition
@@ -30,7 +30,6 @@ from mirror.groups.rules import GroupRules
 from mirror.groups.translation.logs import PartitionLogs
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import UNKNOWN
-from mirror.relay.progress.fenced_writer import FencedWriter
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
 from mirror.timing import Clock
 
@@ -50,21 +49,14 @@ class GroupSync:
         rules: GroupRules,
         clock: Clock,
         partners: Partners | None = None,
-        fence: FencedWriter | None = None,
     ) -> None:
-        """The options are dotted keys, of which those of the clusters are used.
-
-        ``fence`` is that of all that the flow changes on the target, None: of a flow that changes nothing else there.
-        Raises ConfigError, FlowError.
-        """
+        """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
         self._rules: Final = rules
         self._clock: Final = clock
         topic = self._topic = FlowTopic(target_options, group_topic_of(flow))
         with ExitStack() as stack:
-            if fence is None:
-                fence = stack.enter_context(closing(FencedWriter(topic, flow, TIMEOUT_MS)))
             clusters = stack.enter_context(FlowClusters(flow, source_options, target_options, policy, clock))
-            self._commits: Final = GroupCommits(topic, fence, clusters.target, clusters.of_target, clock, TIMEOUT_MS)
+            self._commits: Final = GroupCommits(topic, flow, clusters.target, clusters.of_target, clock, TIMEOUT_MS)
             stack.callback(self._commits.close)
             self._routes: Final = open_routes(
                 stack, flow, clusters, policy, rules, partners or Partners(), source_options, clock
@@ -162,6 +154,10 @@ class GroupSync:
         """Whether the source has groups for the next round that it had not in the last one. Raises KafkaError."""
         before, self._names = self._names, frozenset(self._of_source.list_groups())
         return any(self._rules.includes(name) for name in self._names - before)
+
+    def network_ms(self) -> int:
+        """Return the CPU time of the network threads, which all clients of the process share."""
+        return self._clusters.network_ms()
 
     def give_way(self) -> None:
         """Another run has fenced this one: the next round fences that one, and reads again what is committed."""

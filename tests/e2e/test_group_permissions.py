@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from mirror.relay.progress.fenced_writer import transactional_id
+from mirror.relay.progress.fenced_writer import groups_transactional_id
 from mirror.relay.progress.flow_topic import group_topic_of
 from tests.copying.group_site import commit
 from tests.copying.pair import End
@@ -79,7 +79,7 @@ def _flows(unique: Callable[[str], str], plain: Side, guarded: Side) -> dict[str
             ),
             made(
                 "id",
-                lambda name, _: (ids, transactional_id(name), AclOperation.DESCRIBE),
+                lambda name, _: (ids, groups_transactional_id(name), AclOperation.DESCRIBE),
                 f"the permission Describe on transactional id {{}} of cluster g is missing: {none}",
             ),
         )

@@ -18,6 +18,11 @@ def transactional_id(flow: str) -> str:
     return f"mirror.{flow}.changes"
 
 
+def groups_transactional_id(flow: str) -> str:
+    """Return the id under which a flow stores positions of groups: `mirror apply` fences none."""
+    return f"mirror.{flow}.groups"
+
+
 class FencedWriter:
     """Writes records in transactions. Its calls wait for the target; use it in one thread.
 
@@ -25,14 +30,12 @@ class FencedWriter:
     after which this one fences the other.
     """
 
-    def __init__(self, topic: FlowTopic, flow: str, timeout_ms: int) -> None:
-        """``topic`` is one of those of ``flow``; ``timeout_ms`` limits each call."""
+    def __init__(self, topic: FlowTopic, transactional_id: str, timeout_ms: int) -> None:
+        """``timeout_ms`` limits each call."""
         self._topic: Final = topic
         self._timeout_ms: Final = timeout_ms
-        self._id: Final = transactional_id(flow)
+        self._id: Final = transactional_id
         self._producer: Producer | None = None
-        self.times_begun = 0
-        """Another writer may have stored something between two of them."""
 
     @property
     def has_begun(self) -> bool:
@@ -49,7 +52,7 @@ class FencedWriter:
         except KafkaError as error:
             producer.close(timeout_ms=0)
             self._fail(f"fencing earlier users of {self._id}", error)
-        self._producer, self.times_begun = producer, self.times_begun + 1
+        self._producer = producer
 
     @property
     def options(self) -> dict[str, object]:
@@ -70,19 +73,19 @@ class FencedWriter:
             "transaction.timeout.ms": delivery_ms + request_ms,
         }
 
-    def write(self, topic: FlowTopic, records: Iterable[KeyValue]) -> list[int]:
-        """Store these records in ``topic``, all or none, and return their offsets. Raises KafkaError, Fenced."""
+    def write(self, records: Iterable[KeyValue]) -> list[int]:
+        """Store these records, all or none, and return their offsets. Raises KafkaError, Fenced."""
         self.begin()
         producer = self._producer
         assert producer is not None  # noqa: S101 - of begin()
         try:
             producer.begin_transaction()
-            sent = [producer.send(*topic.tp, key=record.key, value=record.value) for record in records]
+            sent = [producer.send(*self._topic.tp, key=record.key, value=record.value) for record in records]
             producer.commit_transaction(self._timeout_ms)
             return [future.result().offset for future in sent]
         except KafkaError as error:
             self.close()
-            self._fail(f"storing records in {topic.tp.topic}", error)
+            self._fail(f"storing records in {self._topic.tp.topic}", error)
 
     def _fail(self, doing: str, error: KafkaError) -> NoReturn:
         """Raise ``error`` without the advice for callers of the producer, which is closed now."""

@@ -1,22 +1,23 @@
 """What the driver does beside the copies of one flow: heartbeats, consumer groups, configurations and ACLs.
 
-In a stream they run in rounds in one thread, but for heartbeats; in a scheduled run there is one round. What the rounds
-find goes into the report, the metrics and the status topic.
+Groups of a stream have rounds in one thread, topics and ACLs in another: what hangs in one does not delay the other.
+In a scheduled run there is one round of each. What they find goes into the report, the metrics and the status topic.
 """
 
 from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mirror.alignment.sync_state import TOPICS
 from mirror.errors import MirrorError
 from mirror.groups.summary import summary_of
 from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter, not_written
 from mirror.runtime.clock import SystemClock
-from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds, RoundKind, one_round
-from mirror.spark.driver.rounds.reconciling import CreatedTopics, Reconciling, group_rounds, kinds_of, target_rounds
+from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
+from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds, one_round
+from mirror.spark.driver.rounds.reconciling import Reconciling, group_rounds, kinds_of, target_rounds
 from mirror.telemetry.metrics.record_results import record_groups, record_sync
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from mirror.groups.summary import GroupsSummary
     from mirror.spark.driver.output.flow_lines import FlowLines
     from mirror.spark.driver.rounds.outages import Outages
-    from mirror.spark.driver.rounds.reconciling import KindReports
+    from mirror.spark.driver.rounds.reconciling import CreatedTopics, KindReports
     from mirror.spark.ledger.results import FlowReport
     from mirror.spark.ledger.topic_obstacles import TargetTopics
     from mirror.telemetry.run_telemetry import RunTelemetry
@@ -65,15 +66,16 @@ class FlowRounds:
         """
         if self._flow.mirrormaker.heartbeats:
             yield Heartbeats(self._heartbeat_writer(), self._lines.warn, outages=self._outages)
-        kinds: list[RoundKind[Any]] = []
-        if self._flow.follows_groups:
-            kinds.append(group_rounds(self._flow, self.on_groups))
         if kinds_of(self._flow):
             said = [one.off for one in self._report.kinds.values() if one.off]
-            kinds.append(target_rounds(self._flow, self.on_reconciled, said, wait_first=True))
-        if kinds:
-            open_rounds = partial(Reconciling, self._config, self._flow, created, beside_copies=True)
-            yield PeriodicRounds(open_rounds, kinds, self._lines.warn, outages=self._outages)
+            kind = target_rounds(self._flow, self.on_reconciled, said, wait_first=True)
+            reconciling = partial(Reconciling, self._config, self._flow, created, beside_copies=True)
+            yield PeriodicRounds(reconciling, kind, self._lines.warn, outages=self._outages)
+        if self._flow.follows_groups:  # they end first: their last round has the positions that were committed last
+            groups = partial(CheckpointedRounds, self._config, self._flow, beside_copies=True)
+            yield PeriodicRounds(
+                groups, group_rounds(self._flow, self.on_groups), self._lines.warn, outages=self._outages
+            )
 
     def report_to(self, groups: Callable[[GroupsSummary], None], sync: Callable[[SyncState], None]) -> None:
         """Have what each round finds reported, and what was found until now."""
@@ -87,13 +89,10 @@ class FlowRounds:
         flow = self._flow
         if kinds_of(flow):
             self._lines.tell("bringing its topics and their configurations and ACLs in step")
-            self._once(target_rounds(flow, self.on_reconciled), created)
+            reconciling = partial(Reconciling, self._config, flow, created, beside_copies=False)
+            one_round(reconciling, target_rounds(flow, self.on_reconciled), self._lines.warn)
             for one in self._report.kinds.values():
                 self._lines.tell(one.line())
-
-    def _once(self, kind: RoundKind[Any], created: CreatedTopics) -> None:
-        open_rounds = partial(Reconciling, self._config, self._flow, created, beside_copies=False)
-        one_round(open_rounds, kind, self._lines.warn)
 
     # --- a scheduled run
 
@@ -111,7 +110,8 @@ class FlowRounds:
             return
         act = "committing" if self._flow.groups.sync else "translating"
         self._lines.tell(f"{act} the positions of consumer groups")
-        self._once(group_rounds(self._flow, self.on_groups), CreatedTopics())
+        groups = partial(CheckpointedRounds, self._config, self._flow)
+        one_round(groups, group_rounds(self._flow, self.on_groups), self._lines.warn)
 
     # --- a stream
 

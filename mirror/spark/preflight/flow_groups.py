@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.reverse import FedBy
-    from mirror.relay.progress.fenced_writer import FencedWriter
 
 TIMEOUT_S: Final = 60.0
 """How long the comparison of groups takes at most. A round has no such limit: only each of its calls has."""
@@ -37,16 +36,12 @@ def open_sync(
     *,
     beside_copies: bool = False,
     only: Collection[str] = (),
-    fence: FencedWriter | None = None,
 ) -> GroupSync:
-    """Return the rounds of ``flow``, to be closed; if groups are named, ``only`` of these.
-
-    ``fence`` is as for :class:`.GroupSync`. Raises MirrorError.
-    """
+    """Return the rounds of ``flow``, to be closed; if groups are named, ``only`` of these. Raises MirrorError."""
     rules = only_groups(rules_of(flow, patience_ms=flow.groups.interval_ms if beside_copies else 0), only)
     options = source_options(config, flow), target_options(config, flow)
     partners = partners_of(config, flow)
-    return GroupSync(flow.name, *options, flow.copy_policy(), rules, SystemClock(), partners, fence)
+    return GroupSync(flow.name, *options, flow.copy_policy(), rules, SystemClock(), partners)
 
 
 def rules_of(flow: FlowConfig, *, patience_ms: int = 0) -> GroupRules:

@@ -100,8 +100,6 @@ class FlowReconciler:
             inventory = stack.enter_context(closing(FlowInventory(options, flow.name, clock)))
             kept = stack.enter_context(closing(KeptGroups(options, flow.name, clock)))
             self._clients: Final = stack.pop_all()
-        self.fence: Final = inventory.fence
-        """Of all that stores what the flow changes on the target."""
         self._reconciler: Final = Reconciler(inventory, clock)
         self._configs: Final = ConfigAlignment(flow.name, inventory.records, alignment_rules(flow), clock)
         self._deletions: Final = TopicDeletions(flow.name, inventory, deletion_rules(flow), clock)

@@ -223,7 +223,9 @@ PERMISSIONS: Final[list[Permission]] = [
     Permission(_consumers, (_DESCRIBE,), "their positions are not read", _FOLLOWS),
     Permission(_consumers_copy, (_READ,), "their positions are not written", _GROUPS),
     Permission(_consumers_copy, (_DELETE,), "their positions are not deleted", _GROUP_DELETED),
-    *_written(flow_topic.group_topic_of, fenced_writer.transactional_id, _GROUPS, "no group's position is written"),
+    *_written(
+        flow_topic.group_topic_of, fenced_writer.groups_transactional_id, _GROUPS, "no group's position is written"
+    ),
     Permission(_back_topics, (_READ,), _NOT_BACK, _BACK),
     Permission(_back_groups, (_DESCRIBE,), _NOT_BACK, _BACK),
     # Configurations, deletions, and ACLs.

@@ -99,11 +99,11 @@ def test_a_group_topic_that_a_broker_does_not_show_yet_costs_no_acl(site: Site) 
     site.pair.target.add_topic(group_topic_of(FLOW))
     keep_positions(site.pair.target.bootstrap, FLOW, "paris.t", "g")
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
-        assert rounds.reconcile()[ACLS].counts["created"] == 1
+        assert rounds.round()[ACLS].counts["created"] == 1
         hidden = site.pair.target.topics.pop(group_topic_of(FLOW))
-        assert rounds.reconcile()[ACLS].is_in_step, "it is not known what the groups are"
+        assert rounds.round()[ACLS].is_in_step, "it is not known what the groups are"
         site.pair.target.topics[group_topic_of(FLOW)] = hidden
-        assert rounds.reconcile()[ACLS].is_in_step
+        assert rounds.round()[ACLS].is_in_step
     assert site.at_target() == {group("g")}
 
 
@@ -159,7 +159,7 @@ def test_that_there_is_no_authorizer_is_said_once(site: Site) -> None:
     site.pair.source.admin.acls = None
     site.pair.target.add_topic(inventory_topic_of(FLOW))
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
-        first, second = rounds.reconcile(), rounds.reconcile()
+        first, second = rounds.round(), rounds.round()
     _, flow = site.load()
     assert list(shown(flow).problems(first)) == [first[ACLS].off]
     assert list(target_rounds(flow, lambda _: None, [first[ACLS].off]).problems(second)) == []
@@ -189,7 +189,7 @@ def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
     site.ask("apply")
     site.pair.target.admin.acls = []
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
-        last = rounds.reconcile()
+        last = rounds.round()
     reports = shown(site.load()[1])
     report = reports.failed(last, "no answer")
     assert (report[ACLS].by_reason(), report[ACLS].is_in_step) == ({"removed-on-target": 1}, False)

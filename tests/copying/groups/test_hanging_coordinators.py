@@ -13,7 +13,7 @@ from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupsReport
 from mirror.groups.sync import GroupSync
 from mirror.relay.progress.committed import group_of
-from mirror.relay.progress.fenced_writer import transactional_id
+from mirror.relay.progress.fenced_writer import groups_transactional_id
 from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of, topic_of
 from mirror.sandbox.cluster import Cluster
 from tests.conftest import NewCluster
@@ -111,7 +111,7 @@ def groups(
         transactional(two.bootstrap_servers, unique("first"))
         while {
             found.coordinator(group_of(pair.flow, tp)),
-            found.coordinator(transactional_id(pair.flow), _TRANSACTIONS),
+            found.coordinator(groups_transactional_id(pair.flow), _TRANSACTIONS),
         } != {_HEALTHY}:
             pair = found.pair = TwoClusters(*ends, unique, unique("flow"))
         for own in (topic_of(pair.flow), offset_topic_of(pair.flow), group_topic_of(pair.flow)):

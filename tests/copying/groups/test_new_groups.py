@@ -36,7 +36,7 @@ class _Watched:
         self._sync: Final = sync
         self.began_s: Final[list[float]] = []
 
-    def round(self, _: str) -> GroupsReport:
+    def round(self) -> GroupsReport:
         self.began_s.append(time.monotonic())
         return self._sync.round()
 
@@ -46,7 +46,7 @@ class _Watched:
     def give_way(self) -> None:
         self._sync.give_way()
 
-    def fenced(self, _: str, error: Fenced) -> GroupsReport:
+    def fenced(self, error: Fenced) -> GroupsReport:
         return self._sync.fenced(error)
 
     def network_ms(self) -> int:
@@ -82,7 +82,7 @@ def _running(sync: GroupSync) -> Iterator[tuple[_Watched, list[GroupsReport]]]:
         failed=lambda _, problem: GroupsReport(problems=(problem,)),
         watches=True,
     )
-    rounds = PeriodicRounds(lambda: contextlib.nullcontext(watched), [kind], lambda _: None)
+    rounds = PeriodicRounds(lambda: contextlib.nullcontext(watched), kind, lambda _: None)
     with rounds:
         yield watched, reports
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import pytest
 
 from mirror.alignment.sync_state import SyncState
-from mirror.errors import Fenced
+from mirror.errors import Fenced, KafkaError
 from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupsReport, GroupState
 from mirror.groups.summary import GroupsSummary
@@ -52,7 +54,7 @@ def test_an_unexpected_error_of_the_groups_is_reported_and_fails_no_run(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("what")
 
-    monkeypatch.setattr(flow_rounds, "Reconciling", fail)
+    monkeypatch.setattr(flow_rounds, "CheckpointedRounds", fail)
     site = Site(tmp_path, groups={"sync": True})
     site.rounds.bring_groups()
     assert site.report.groups is not None
@@ -69,13 +71,13 @@ def test_groups_that_another_run_writes_are_reported_as_such(tmp_path: Path, mon
 
         def __exit__(self, *_: object) -> None: ...
 
-        def round(self, _: str) -> GroupsReport:
+        def round(self) -> GroupsReport:
             raise Fenced("another one", 90)
 
-        def fenced(self, _: str, error: Fenced) -> GroupsReport:
+        def fenced(self, error: Fenced) -> GroupsReport:
             return GroupsReport({"billing": GroupState("billing", (), Reason.OTHER_RUN, str(error))})
 
-    monkeypatch.setattr(flow_rounds, "Reconciling", Rounds)
+    monkeypatch.setattr(flow_rounds, "CheckpointedRounds", Rounds)
     site = Site(tmp_path, groups={"sync": True})
     site.rounds.bring_groups()
     assert site.report.groups is not None
@@ -97,3 +99,41 @@ def test_a_failure_at_the_start_is_reported_and_fails_no_run(tmp_path: Path, mon
     without.rounds.align(CreatedTopics())
     found = without.report.to_json()
     assert (found["configs"], found["acls"]) == (None, None)
+
+
+def test_a_cluster_that_hangs_for_topics_holds_up_no_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The positions that are committed last are on the target when the run ends, also then."""
+    hangs, committed = threading.Event(), threading.Semaphore(0)
+
+    class Rounds:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def round(self) -> GroupsReport:
+            committed.release()
+            return GroupsReport()
+
+        def has_news(self) -> bool:
+            return False
+
+        def network_ms(self) -> int:
+            return 0
+
+    def hang(*_: object, **__: object) -> None:
+        hangs.wait()
+        raise KafkaError("no answer")
+
+    monkeypatch.setattr(flow_rounds, "CheckpointedRounds", Rounds)
+    monkeypatch.setattr(flow_rounds, "Reconciling", hang)
+    site = Site(tmp_path, configs="sync", groups={"sync": True, "interval_ms": 3_600_000})
+    with ExitStack() as stack:
+        for each in site.rounds.opened(CreatedTopics()):
+            stack.enter_context(each)
+        stack.callback(hangs.set)
+        assert committed.acquire(timeout=20)
+        stack.pop_all().close()
+    assert committed.acquire(timeout=20), "one round is last"

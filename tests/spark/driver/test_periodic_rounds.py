@@ -38,8 +38,8 @@ class FakeRounds:
     def __exit__(self, *_: object) -> None:
         self.open = False
 
-    def round(self, kind: str) -> GroupsReport:
-        assert (self.open, kind) == (True, GROUPS)
+    def round(self) -> GroupsReport:
+        assert self.open
         self.count += 1
         done = self.script.pop(0) if self.script else GroupsReport(written=self.count)
         if isinstance(done, Exception):
@@ -52,18 +52,16 @@ class FakeRounds:
     def give_way(self) -> None:
         self.gave_way += 1
 
-    def fenced(self, _: str, error: Fenced) -> GroupsReport:
+    def fenced(self, error: Fenced) -> GroupsReport:
         return GroupsReport({"billing": GroupState("billing", (), Reason.OTHER_RUN)}, (str(error),))
 
     def network_ms(self) -> int:
         return self.cpu_ms
 
 
-def kind_of(
-    on_report: Callable[[GroupsReport], None], interval_ms: int = 10, subject: str = GROUPS
-) -> RoundKind[GroupsReport]:
+def kind_of(on_report: Callable[[GroupsReport], None], interval_ms: int = 10) -> RoundKind[GroupsReport]:
     return RoundKind(
-        subject=subject,
+        subject=GROUPS,
         interval_ms=interval_ms,
         on_report=on_report,
         problems=lambda report: report.problems,
@@ -76,7 +74,7 @@ def kind_of(
 def running(rounds: FakeRounds, interval_ms: int = 10) -> Iterator[tuple[Callable[[], GroupsReport], queue.Queue[str]]]:
     reports: queue.Queue[GroupsReport] = queue.Queue()
     warnings: queue.Queue[str] = queue.Queue()
-    with PeriodicRounds(lambda: rounds, [kind_of(reports.put, interval_ms)], warnings.put):
+    with PeriodicRounds(lambda: rounds, kind_of(reports.put, interval_ms), warnings.put):
         yield lambda: reports.get(timeout=WITHIN_S), warnings
     assert not rounds.open
 
@@ -109,7 +107,7 @@ def test_a_cluster_that_is_away_is_reported_for_all_rounds_together() -> None:
     rounds = FakeRounds(
         ConnectionFailed("broker 1 at b1:9092: refused"), ConnectionFailed("broker 1 at b1:9092: reset")
     )
-    with PeriodicRounds(lambda: rounds, [kind_of(reports.put)], warnings.put, outages=outages):
+    with PeriodicRounds(lambda: rounds, kind_of(reports.put), warnings.put, outages=outages):
         found = [reports.get(timeout=WITHIN_S) for _ in range(3)]
     assert [len(one.problems) for one in found] == [1, 1, 0]
     assert warnings.empty()
@@ -147,7 +145,7 @@ def test_errors_of_reports_and_warnings_end_no_rounds() -> None:
         if rounds.count < 3:
             raise BrokenPipeError
 
-    with PeriodicRounds(lambda: rounds, [kind_of(fail)], warn):
+    with PeriodicRounds(lambda: rounds, kind_of(fail), warn):
         found = [lines.get(timeout=WITHIN_S) for _ in range(3)]
     assert set(found) == {"consumer groups: the state of the consumer groups could not be reported: OSError: disk full"}
     assert lines.empty()
@@ -168,14 +166,14 @@ def waited_ms(monkeypatch: pytest.MonkeyPatch, rounds: FakeRounds, interval_ms: 
     """Return the time between a round, which takes so long, and the next one."""
     fake, times = FakeTime(), list[int]()
     monkeypatch.setattr(periodic_rounds, "_now_ms", lambda: fake.now_ms)
-    follower = PeriodicRounds(lambda: rounds, [kind_of(lambda _: None, interval_ms)], lambda _: None)
+    follower = PeriodicRounds(lambda: rounds, kind_of(lambda _: None, interval_ms), lambda _: None)
     monkeypatch.setattr(follower, "_stopped", fake)
     run = rounds.round
 
-    def round_(kind: str) -> GroupsReport:
+    def round_() -> GroupsReport:
         times.append(fake.now_ms)
         fake.now_ms += takes_ms
-        return run(kind)
+        return run()
 
     monkeypatch.setattr(rounds, "round", round_)
     with rounds:
@@ -218,7 +216,7 @@ def test_a_failed_listing_of_groups_does_not_end_the_wait_for_the_next_round(
 
 
 def take_cpu(monkeypatch: pytest.MonkeyPatch, rounds: FakeRounds, cpu_ms: int) -> None:
-    def busy(_: str) -> GroupsReport:
+    def busy() -> GroupsReport:
         rounds.cpu_ms += cpu_ms
         return GroupsReport()
 
@@ -245,58 +243,3 @@ def test_new_groups_wait_after_a_round_that_takes_much_cpu(monkeypatch: pytest.M
     rounds.new_groups.set()
     take_cpu(monkeypatch, rounds, 700)
     assert 7_000 <= waited_ms(monkeypatch, rounds, 60_000) < 10_000
-
-
-class TwoKinds(FakeRounds):
-    """Rounds of two kinds: what each does next, and when it has."""
-
-    def __init__(self, fake: FakeTime, **scripts: list[Exception]) -> None:
-        super().__init__()
-        self._fake, self._scripts = fake, scripts
-        self.began: list[tuple[str, int]] = []
-
-    def round(self, kind: str) -> GroupsReport:
-        self.began.append((kind, self._fake.now_ms))
-        if self._scripts.get(kind):
-            raise self._scripts[kind].pop(0)
-        return GroupsReport()
-
-
-def two_kinds(
-    monkeypatch: pytest.MonkeyPatch, until_ms: int, **scripts: list[Exception]
-) -> tuple[TwoKinds, list[tuple[str, bool]]]:
-    """The rounds of kinds ``fast`` and ``slow`` in this time, and whether each report had a problem."""
-    fake, reports = FakeTime(), list[tuple[str, bool]]()
-    monkeypatch.setattr(periodic_rounds, "_now_ms", lambda: fake.now_ms)
-    rounds = TwoKinds(fake, **scripts)
-    kinds = [
-        kind_of(lambda report: reports.append(("fast", bool(report.problems))), 10_000, "fast"),
-        kind_of(lambda report: reports.append(("slow", bool(report.problems))), 25_000, "slow"),
-    ]
-    follower = PeriodicRounds(lambda: rounds, kinds, lambda _: None)
-    monkeypatch.setattr(follower, "_stopped", fake)
-    while fake.now_ms < until_ms:
-        follower._step(rounds)
-    return rounds, reports
-
-
-def test_each_kind_has_its_rounds_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds, _ = two_kinds(monkeypatch, 30_000)
-    assert [at for kind, at in rounds.began if kind == "fast"] == [0, 10_000, 20_000]
-    assert [at for kind, at in rounds.began if kind == "slow"] == [0, 25_000]
-
-
-def test_what_one_kind_fails_of_keeps_no_other_from_its_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    failures: list[Exception] = [ZeroDivisionError("what"), KafkaError("no answer")]
-    rounds, reports = two_kinds(monkeypatch, 30_000, fast=failures)
-    assert [at for kind, at in rounds.began if kind == "fast"] == [0, 10_000, 20_000]
-    assert [problem for kind, problem in reports if kind == "fast"] == [True, True, False]
-    assert [(kind, problem) for kind, problem in reports if kind == "slow"] == [("slow", False)] * 2
-
-
-def test_a_run_that_is_fenced_pauses_all_that_is_under_the_fence(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds, _ = two_kinds(monkeypatch, 45_000, slow=[Fenced("another one", 90)])
-    assert rounds.gave_way == 1
-    at = next(at for kind, at in rounds.began if kind == "slow")
-    assert not [each for _, each in rounds.began if at < each < at + 30_000]
-    assert {kind for kind, each in rounds.began if each == at + 30_000} == {"fast", "slow"}

@@ -10,12 +10,17 @@ from mirror.alignment.inventory_records import CreatedTopic, Key, SourceTopic, S
 from mirror.alignment.sync_state import CONFIGS, DELETIONS
 from mirror.alignment.topic_configs import ConfigAlignment
 from mirror.alignment.topic_deletions import TopicDeletions
+from mirror.client import TopicPartition
 from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.errors import KafkaError
-from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
+from mirror.relay.progress.flow_topic import FlowTopic, group_topic_of, inventory_topic_of
+from mirror.spark.clusters import open_sides
+from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
 from mirror.spark.driver.rounds.reconciling import CreatedTopics, Reconciling, target_rounds
+from mirror.spark.preflight import drift
 from tests.alignment.test_commands_on_fakes import LONG_ENOUGH
+from tests.fakes.cluster import GroupOffset
 from tests.relay.fake_pair import FLOW, FakePair
 
 
@@ -56,10 +61,10 @@ def test_what_a_preparation_has_created_is_the_flow_s_own_after_the_next_round(s
     with Reconciling(*site.load(), created, beside_copies=True) as rounds:
         created.add(FLOW, {"paris.t": {"retention.ms": "5"}})
         created.add("another", {"x": {}})
-        assert rounds.reconcile()[CONFIGS].is_in_step
+        assert rounds.round()[CONFIGS].is_in_step
         assert (created.of(FLOW), created.of("another")) == ({}, {"x": {}})
         del site.source["retention.ms"]
-        assert rounds.reconcile()[CONFIGS].changed == 1
+        assert rounds.round()[CONFIGS].changed == 1
     assert site.target == {}
 
 
@@ -69,11 +74,11 @@ def test_topics_are_deleted_while_the_configuration_says_so(site: Site, monkeypa
     del site.pair.source.topics["t"]
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
         for _ in range(3):
-            assert DELETIONS not in rounds.reconcile()
+            assert DELETIONS not in rounds.round()
     site.write('on-topic-deleted = "delete"\n')
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
-        assert not rounds.reconcile()[DELETIONS].is_in_step
-        deleted = rounds.reconcile()
+        assert not rounds.round()[DELETIONS].is_in_step
+        deleted = rounds.round()
     assert (deleted[DELETIONS].changed, deleted[DELETIONS].is_in_step) == (1, True)
     assert "paris.t" not in site.pair.target.topics
     assert list(target_rounds(site.load()[1], lambda _: None).problems(deleted)) == [
@@ -91,9 +96,9 @@ def test_what_keeps_one_kind_from_being_in_step_keeps_no_other(
     site.write('on-topic-deleted = "delete"\n')
     monkeypatch.setattr(failing, "plan", fail)
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
-        rounds.reconcile()
+        rounds.round()
         site.source["retention.ms"] = LONG_ENOUGH
-        report = rounds.reconcile()
+        report = rounds.round()
     assert {name for name, one in report.items() if not one.is_in_step} == {kind}
     assert (site.target == {"retention.ms": LONG_ENOUGH}) is (kind == DELETIONS)
     (problem,) = target_rounds(site.load()[1], lambda _: None).problems(report)
@@ -103,10 +108,24 @@ def test_what_keeps_one_kind_from_being_in_step_keeps_no_other(
 def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
     site.source["retention.ms"], site.target["retention.ms"] = "5", "6"
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
-        last = rounds.reconcile()
+        last = rounds.round()
     report = target_rounds(site.load()[1], lambda _: None).failed(last, "no answer")
     assert (report[CONFIGS].by_reason(), report[CONFIGS].is_in_step) == ({"differed-before": 1}, False)
     assert list(target_rounds(site.load()[1], lambda _: None).problems(report)) == [
         "no answer",
         "1 configuration of target topics differed-before; mirror drift lists them",
     ]
+
+
+def test_a_command_beside_a_stream_fences_no_positions_of_groups(site: Site) -> None:
+    site.pair.target.add_topic(group_topic_of(FLOW))
+    site.write("groups = {sync = true}\n")
+    site.pair.source.log("t").append_values(b"a", b"b")
+    site.pair.copy()
+    config, flow = site.load()
+    with CheckpointedRounds(config, flow, beside_copies=True) as stream:
+        stream.round()
+        with open_sides(config, flow) as sides:
+            assert drift.apply(config, flow, sides).configs.compared == 1
+        site.pair.source.groups["billing"][TopicPartition("t", 0)] = GroupOffset(1, 0, "")
+        assert stream.round().written == 1

@@ -58,9 +58,7 @@ def test_acls_of_the_source_come_and_go_while_a_stream_runs_and_those_of_others_
         adopt({"bootstrap.servers": pair.target.bootstrap}, FLOW, target.describe_topics(["paris.t"]))
         target.create_acls([others])
         kind = replace(target_rounds(both()[1], reports.append, wait_first=True), interval_ms=INTERVAL_MS)
-        rounds = PeriodicRounds(
-            lambda: Reconciling(*both(), CreatedTopics(), beside_copies=True), [kind], warned.append
-        )
+        rounds = PeriodicRounds(lambda: Reconciling(*both(), CreatedTopics(), beside_copies=True), kind, warned.append)
         with rounds:
             eventually(lambda: reports, within_s=WITHIN_S, what="a round")
             source.create_acls([topic("t")])
@@ -107,7 +105,7 @@ def test_a_stream_deletes_what_the_source_has_deleted_up_to_the_limit_and_nothin
         source.topics = {name: everything[name] for name in names}
 
     kind = replace(target_rounds(both()[1], reports.append, wait_first=True), interval_ms=INTERVAL_MS)
-    with PeriodicRounds(lambda: Reconciling(*both(), CreatedTopics(), beside_copies=True), [kind], lambda _: None):
+    with PeriodicRounds(lambda: Reconciling(*both(), CreatedTopics(), beside_copies=True), kind, lambda _: None):
         everything = dict(source.topics)
         show("u", "v", "another")
         eventually(lambda: "paris.t" not in site.copies(), within_s=WITHIN_S, what="the end of the copy")

@@ -375,7 +375,7 @@ WITH_ACLS = flow(topics=["orders", "clicks"], exactly_once_by="transactions", ac
 @pytest.mark.parametrize(
     ("config", "topic", "its_id", "why"),
     [
-        (CARRYING, "topic mirror-groups.f.internal", "mirror.f.changes", "no group's position is written"),
+        (CARRYING, "topic mirror-groups.f.internal", "mirror.f.groups", "no group's position is written"),
         (ALIGNING, INVENTORY, "mirror.f.changes", "no configuration is brought in step"),
         (DELETING, INVENTORY, "mirror.f.changes", "no topic is deleted"),
         (WITH_ACLS, INVENTORY, "mirror.f.changes", "ACLs are not brought in step"),

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.errors import Fenced
     from mirror.groups.positions import GroupsReport, TranslatedPosition
-    from mirror.relay.progress.fenced_writer import FencedWriter
 
 _ACKNOWLEDGED_MS: Final = 5_000
 """The time that checkpoints have to be acknowledged. A stream's next round takes the acknowledgements that are late."""
@@ -29,19 +28,12 @@ class CheckpointedRounds:
     Its calls wait for the clusters; use it in one thread.
     """
 
-    def __init__(
-        self,
-        config: MirrorConfig,
-        flow: FlowConfig,
-        *,
-        beside_copies: bool = False,
-        fence: FencedWriter | None = None,
-    ) -> None:
-        """The parameters are as for :func:`open_sync`. Raises MirrorError."""
+    def __init__(self, config: MirrorConfig, flow: FlowConfig, *, beside_copies: bool = False) -> None:
+        """``beside_copies`` is as for :func:`open_sync`. Raises MirrorError."""
         self._flow: Final = flow
         self._checkpoints: CheckpointWriter | None = None
         with ExitStack() as stack:
-            self._sync: Final = stack.enter_context(open_sync(config, flow, beside_copies=beside_copies, fence=fence))
+            self._sync: Final = stack.enter_context(open_sync(config, flow, beside_copies=beside_copies))
             if flow.mirrormaker.checkpoints:
                 writer = CheckpointWriter(target_options(config, flow), source=flow.source, clock=SystemClock())
                 self._checkpoints = stack.enter_context(writer)
@@ -64,6 +56,10 @@ class CheckpointedRounds:
     def fenced(self, error: Fenced) -> GroupsReport:
         """Return the report of a round that ended with ``error``."""
         return self._sync.fenced(error)
+
+    def network_ms(self) -> int:
+        """Return the CPU time of the network threads."""
+        return self._sync.network_ms()
 
     def round(self) -> GroupsReport:
         """Commit what has changed, if the flow is to, and write its checkpoints. Raises KafkaError, Fenced.

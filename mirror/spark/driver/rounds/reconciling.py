@@ -1,10 +1,10 @@
-"""The rounds that keep a flow's target in step, topics, ACLs and groups; and how their reports are shown."""
+"""The rounds that keep topics and ACLs of a flow's target in step; and how these and those of groups are shown."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from mirror.alignment import acls, topic_configs, topic_deletions
 from mirror.alignment.differences import KindReport
@@ -14,7 +14,6 @@ from mirror.errors import Fenced, KafkaError, is_outage
 from mirror.groups.positions import GroupsReport
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
-from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
 from mirror.spark.driver.rounds.periodic_rounds import RoundKind
 from mirror.spark.preflight.flow_reconciler import FlowReconciler
 
@@ -64,7 +63,7 @@ def kinds_of(flow: FlowConfig) -> list[str]:
 
 
 class Reconciling:
-    """The rounds of one flow, under one fence; its calls wait for the clusters, use it in one thread."""
+    """The rounds about topics and ACLs of one flow. Its calls wait for the clusters; use it in one thread."""
 
     def __init__(self, config: MirrorConfig, flow: FlowConfig, created: CreatedTopics, *, beside_copies: bool) -> None:
         """Raises ConfigError."""
@@ -73,7 +72,6 @@ class Reconciling:
         self._created: Final = created
         self._beside_copies: Final = beside_copies
         self._last: KindReports = {}
-        self._opened_groups: CheckpointedRounds | None = None
         with ExitStack() as stack:
             self._sides: Final = stack.enter_context(Clusters(config, TIMEOUT_MS)).of(flow)
             self._reconciler: Final = stack.enter_context(FlowReconciler(config, flow))
@@ -85,11 +83,7 @@ class Reconciling:
     def __exit__(self, *_: object) -> None:
         self._clients.close()
 
-    def round(self, kind: str) -> Any:
-        """Do a round of :data:`TARGET` or :data:`GROUPS`. Raises MirrorError, Fenced."""
-        return self._groups.round() if kind == GROUPS else self.reconcile()
-
-    def reconcile(self) -> KindReports:
+    def round(self) -> KindReports:
         """Bring what differs in step. What concerns one kind alone is in its report. Raises KafkaError, Fenced."""
         sides, spent = self._sides.again(), 0
         for kind in kinds_of(self._flow):
@@ -113,33 +107,20 @@ class Reconciling:
         return dict(self._last)
 
     def has_news(self) -> bool:
-        """Return whether there are groups that the last round did not know. Raises MirrorError."""
-        return self._groups.has_news()
+        """Return False: everything waits for the next round."""
+        return False
 
     def give_way(self) -> None:
         """Let the next round fence the owner that has fenced this one."""
         self._reconciler.give_way()
-        if self._opened_groups is not None:
-            self._opened_groups.give_way()
 
-    def fenced(self, kind: str, error: Fenced) -> Any:
+    def fenced(self, error: Fenced) -> KindReports:
         """Return the report of a round that another owner has ended."""
-        if kind == GROUPS:
-            return self._groups.fenced(error)
         return {one: _failed(self._last, one, str(error)) for one in kinds_of(self._flow)}
 
     def network_ms(self) -> int:
         """Return the CPU time of the network threads, which all clients of the process share."""
         return sum(side.admin.network().busy_ms for side in self._sides)
-
-    @property
-    def _groups(self) -> CheckpointedRounds:
-        if self._opened_groups is None:
-            rounds = CheckpointedRounds(
-                self._config, self._flow, beside_copies=self._beside_copies, fence=self._reconciler.fence
-            )
-            self._opened_groups = self._clients.enter_context(rounds)
-        return self._opened_groups
 
 
 def target_rounds(
