@@ -136,6 +136,12 @@ class OffsetModel(CopyModel):
         super()._store(offset)
         self._end_transaction(commit=True)
 
+    def _end_commit(self) -> None:
+        before, commit = self.stored, self.run.writer.commits[-1]
+        super()._end_commit()
+        if self.stored is not before and commit.future.exception() is not None:
+            self.lost = True  # the attempt does not know that it has committed: it writes no segment
+
     def _abort(self) -> None:
         super()._abort()
         if self.run.copy.state is not CopyState.ABORTING:
