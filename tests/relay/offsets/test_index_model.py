@@ -136,12 +136,6 @@ class OffsetModel(CopyModel):
         super()._store(offset)
         self._end_transaction(commit=True)
 
-    def _end_commit(self) -> None:
-        before, commit = self.stored, self.run.writer.commits[-1]
-        super()._end_commit()
-        if self.stored is not before and commit.future.exception() is not None:
-            self.lost = True  # the attempt does not know that it has committed: it writes no segment
-
     def _abort(self) -> None:
         super()._abort()
         if self.run.copy.state is not CopyState.ABORTING:
@@ -196,9 +190,15 @@ class OffsetModel(CopyModel):
         behind = {value for at, value in visible.items() if at >= target}
         copied = {value for value in self.values(self.progress or 0) if value >= offset}
         assert behind >= copied - self.unknown, "nothing is skipped"
-        if self.atomic or (following is not None and not self.lost):
-            last = max((at for at, value in visible.items() if value == following), default=target)
+        last = max((at for at, value in visible.items() if value == following), default=target)
+        # Its segment is written later, or not at all if the attempt does not know that it has committed.
+        is_late = target != last and self._is_indexed(target) and not self._is_indexed(last)
+        if self.atomic or (following is not None and not self.lost and not is_late):
             assert target == last, "the last copy counts"
+
+    def _is_indexed(self, target: int) -> bool:
+        extents_of_all = (extent for one in self.segments.values() for extent in one.extents)
+        return any(extent.target <= target < extent.target + extent.length for extent in extents_of_all)
 
     def check_given(self) -> None:
         """Where a group was sent at any time it reads all that it had not read."""
