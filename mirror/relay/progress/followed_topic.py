@@ -92,12 +92,11 @@ class FollowedTopic:
         """
         if self._wait_ms and clock.now() < self._check_at and (records := self._await()) is not None:
             return News(again=False, records=records)
-        self._check_at = clock.now() + _CHECK_MS
+        self._check_at = 0  # until all is read: a wait after an error would return nothing, as if it were over
         tp = self._topic.tp
         found = self._admin.describe_topics([tp.topic], timeout_ms=stall_ms)
         if tp.topic not in found:
             self._id = self._at = None
-            self._check_at = 0
             return News(again=True)
         start, end = log_bounds(self._admin, tp, Timer(clock, stall_ms), "read_committed")
         again = self._at is None or found[tp.topic].topic_id != self._id or not start <= self._at <= end
@@ -112,7 +111,7 @@ class FollowedTopic:
         except KafkaError as error:
             self._at = at
             return News(again, records, error)
-        self._at = max(at, end)
+        self._at, self._check_at = max(at, end), clock.now() + _CHECK_MS
         return News(again, records)
 
     def _await(self) -> list[Record] | None:

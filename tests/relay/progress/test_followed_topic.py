@@ -145,3 +145,17 @@ def test_a_partition_that_is_waited_at_and_cannot_be_read_is_an_error(pair: Fake
     pair.target.control.add(lambda _: Action(close="before"))
     with pytest.raises(KafkaTimeout):
         waiting.news(pair.target.clock, 1_000)
+
+
+@pytest.mark.parametrize("was_read", [False, True])
+def test_each_call_is_an_error_until_all_was_read(pair: FakePair, waiting: FollowedTopic, *, was_read: bool) -> None:
+    """A wait at a target that does not answer would return nothing, as if nothing had been appended."""
+    pair.target.add_topic(TOPIC)
+    clock = FakeClock()
+    if was_read:
+        assert news(waiting, clock) == (True, [])
+        clock.advance(10_000)
+    pair.target.control.add(lambda _: Action(silent=True))
+    for _ in range(2):
+        with pytest.raises(KafkaTimeout):
+            waiting.news(clock, 300)
