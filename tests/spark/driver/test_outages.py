@@ -144,6 +144,44 @@ def test_what_waits_of_a_run_that_has_ended_is_forgotten() -> None:
     assert "flow f" not in f.printed[1]
 
 
+def test_what_a_run_that_has_ended_meets_later_does_not_wait() -> None:
+    """A thread of it that waits for a cluster outlives it: no later run of the flow would take the wait back."""
+    f = Flow()
+    g = f.of("g", b="b1:9092")
+    f.fail(GROUPS, away())
+    f.outages.leave()
+    assert f.fail(CONFIGS, away()), "there is nothing to print either"
+    for _ in range(2):
+        f.now_s += 7_200
+        g.failed(GROUPS, away())
+        f.now_s += 10
+        g.recovered(GROUPS)
+    began, ended = f.printed[1::2], f.printed[2::2]
+    assert [line.partition(",")[0] for line in began] == ["cluster b does not answer"] * 2
+    assert ended == [f"cluster b answers again, after 10.0 s; what was late: flow g: {GROUPS} (10.0 s)"] * 2
+
+
+def test_a_cluster_that_one_flow_names_is_not_that_of_another_flow() -> None:
+    f = Flow()
+    h = f.of("h", c="c1:9092", d="d1:9092")
+    f.fail(GROUPS, KafkaTimeout("listing topics did not succeed within 60000 ms"))
+    f.now_s += 20
+    h.failed(GROUPS, KafkaTimeout("listing topics did not succeed within 60000 ms"))
+    f.now_s += 20
+    f.fail(CONFIGS, away())
+    f.now_s += 20
+    f.fail(CONFIGS, away())
+    assert "cluster b does not answer, for 1 min, since " in f.printed[1]
+    assert f"what waits for it: flow f: {GROUPS}, {CONFIGS} (" in f.printed[1]
+    h.recovered(GROUPS)
+    f.outages.recovered(GROUPS)
+    f.outages.recovered(CONFIGS)
+    assert f.printed[2:] == [
+        f"a cluster answers again, after 40.0 s; what was late: flow h: {GROUPS} (40.0 s)",
+        f"cluster b answers again, after 1 min; what was late: flow f: {GROUPS} (1 min), {CONFIGS} (20.0 s)",
+    ]
+
+
 def test_the_flows_that_wait_are_named_up_to_a_few() -> None:
     f = Flow()
     for number in range(200):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mirror.errors import MAX_NAMES_SHOWN, brief, is_outage
@@ -34,26 +34,41 @@ class _Waiting(NamedTuple):
 class Outage:
     """One cluster that does not answer. Pure: times are in s, of one clock."""
 
-    def __init__(self, cluster: str, began_s: float, began_at: str) -> None:
-        """``began_at`` is the wall-clock time to show."""
+    def __init__(self, cluster: str, began_s: float) -> None:
         self.waiting = dict[_Waiting, float]()
         """What waits for the cluster, and since when."""
-        self._late: Final = dict[_Waiting, float]()
-        self.cluster = cluster
-        self._began_s: Final = began_s
-        self._began_at: Final = began_at
-        self._due_s = began_s
+        self._late = dict[_Waiting, float]()
+        self._cluster: Final = cluster
+        self._began_s = began_s
+        self._due_s: float | None = None
 
-    def failed(self, waiting: _Waiting, error: str, now_s: float) -> str | None:
-        """Note that something waits; return the line that is due."""
+    def take(self, flow: str, unknown: Outage) -> None:
+        """Take what waits of ``flow`` from the outage of a cluster that was not known: it was this one."""
+        if not (moved := _of(flow, unknown.waiting)):
+            return
+        self.waiting, self._late = moved | self.waiting, _of(flow, unknown._late) | self._late
+        unknown.leave(flow)
+        self._began_s = min(self._began_s, *moved.values())
+        unknown._began_s = min(unknown.waiting.values(), default=unknown._began_s)
+        self._due_s = unknown._due_s if self._due_s is None else self._due_s
+
+    def leave(self, flow: str) -> None:
+        """Forget what waits of ``flow``, and what was late."""
+        for times in (self.waiting, self._late):
+            for one in _of(flow, times):
+                del times[one]
+
+    def failed(self, waiting: _Waiting, error: str, now_s: float, wall: datetime) -> str | None:
+        """Note that something waits; return the line that is due. ``wall`` is the same time as ``now_s``, to show."""
         self.waiting.setdefault(waiting, now_s)
-        if now_s < self._due_s:
+        if self._due_s is not None and now_s < self._due_s:
             return None
-        took_s, first = now_s - self._began_s, self._due_s == self._began_s
+        took_s, is_first = now_s - self._began_s, self._due_s is None
         self._due_s = now_s + min(_LONGEST_PAUSE_S, max(_FIRST_PAUSE_S, took_s / _GROWTH))
-        since = f"since {self._began_at}" if first else f"for {span(1000 * took_s)}, since {self._began_at}"
+        since = f"since {wall - timedelta(seconds=took_s):%H:%M:%S}"
+        since = since if is_first else f"for {span(1000 * took_s)}, {since}"
         what = _by_flow({one: one.subject for one in self.waiting})
-        return f"{self.cluster} does not answer, {since}; what waits for it: {what} ({brief(error)})"
+        return f"{self._cluster} does not answer, {since}; what waits for it: {what} ({brief(error)})"
 
     def recovered(self, waiting: _Waiting, now_s: float) -> str | None:
         """Note that something waits no longer; return the last line once nothing does."""
@@ -63,7 +78,7 @@ class Outage:
         if self.waiting:
             return None
         late = _by_flow({one: f"{one.subject} ({span(1000 * late_s)})" for one, late_s in self._late.items()})
-        return f"{self.cluster} answers again, after {span(1000 * (now_s - self._began_s))}; what was late: {late}"
+        return f"{self._cluster} answers again, after {span(1000 * (now_s - self._began_s))}; what was late: {late}"
 
 
 class ClusterOutages:
@@ -82,19 +97,24 @@ class ClusterOutages:
         with self._lock:
             self._addresses.update((address.strip(), cluster) for address in addresses)
 
-    def failed(self, waiting: _Waiting, clusters: Iterable[str], error: BaseException) -> None:
-        """Note that something has failed because one of its ``clusters`` is away, and print the line that is due."""
+    def failed(
+        self, waiting: _Waiting, clusters: Iterable[str], error: BaseException, has_left: threading.Event
+    ) -> None:
+        """Note that something has failed because one of its ``clusters`` is away, and print the line that is due.
+
+        That of a run that ``has_left`` is not noted: nothing would take it back.
+        """
         text = str(error)
         with self._lock:
+            if has_left.is_set():
+                return
             cluster = self._named(text) or self._only_away(clusters) or UNKNOWN
-            outage = self._outages.get(cluster)
-            if outage is None:
-                outage = Outage(cluster, self._now_s(), f"{datetime.now().astimezone():%H:%M:%S}")
-                if cluster != UNKNOWN and any(one.flow == waiting.flow for one in self._waiting_of(UNKNOWN)):
-                    outage = self._outages.pop(UNKNOWN)
-                    outage.cluster = cluster
-                self._outages[cluster] = outage
-            line = outage.failed(waiting, text, self._now_s())
+            now_s = self._now_s()
+            outage = self._outages.setdefault(cluster, Outage(cluster, now_s))
+            if cluster != UNKNOWN and UNKNOWN in self._outages:
+                outage.take(waiting.flow, self._outages[UNKNOWN])
+            line = outage.failed(waiting, text, now_s, datetime.now().astimezone())
+            self._forget_ended()
         if line is not None:
             self._warn(line)
 
@@ -107,9 +127,6 @@ class ClusterOutages:
         away = [name for name in clusters if name in self._outages]
         return away[0] if len(away) == 1 else None
 
-    def _waiting_of(self, cluster: str) -> Iterable[_Waiting]:
-        return self._outages[cluster].waiting if cluster in self._outages else ()
-
     def recovered(self, waiting: _Waiting) -> bool:
         """Note that something has succeeded, or failed for another reason; return whether it has waited."""
         with self._lock:
@@ -120,11 +137,12 @@ class ClusterOutages:
             self._report(line)
         return waited
 
-    def leave(self, flow: str) -> None:
+    def leave(self, flow: str, has_left: threading.Event) -> None:
         """Forget what waits of a flow whose run has ended: whether its clusters answer is not known any more."""
         with self._lock:
+            has_left.set()
             for outage in self._outages.values():
-                outage.waiting = {one: since_s for one, since_s in outage.waiting.items() if one.flow != flow}
+                outage.leave(flow)
             self._forget_ended()
 
     def _forget_ended(self) -> None:
@@ -133,12 +151,13 @@ class ClusterOutages:
 
 
 class Outages:
-    """The outages that one flow meets. Thread-safe."""
+    """The outages that one run of a flow meets. Thread-safe."""
 
     def __init__(self, outages: ClusterOutages, flow: str, addresses: Mapping[str, str]) -> None:
         """``addresses`` are the ``bootstrap.servers`` of the flow's clusters, by name."""
         self._outages: Final = outages
         self._flow: Final = flow
+        self._has_left: Final = threading.Event()
         self._clusters: Final = [f"cluster {name}" for name in addresses]
         for name, each in addresses.items():
             self.learn(name, each.split(","))
@@ -155,7 +174,7 @@ class Outages:
         if not is_outage(error):
             self.recovered(subject)
             return False
-        self._outages.failed(_Waiting(self._flow, subject), self._clusters, error)
+        self._outages.failed(_Waiting(self._flow, subject), self._clusters, error, self._has_left)
         return True
 
     def recovered(self, subject: str) -> bool:
@@ -163,8 +182,12 @@ class Outages:
         return self._outages.recovered(_Waiting(self._flow, subject))
 
     def leave(self) -> None:
-        """Forget what waits: the flow's run has ended."""
-        self._outages.leave(self._flow)
+        """Forget what waits, and note no more: the run has ended."""
+        self._outages.leave(self._flow, self._has_left)
+
+
+def _of(flow: str, times: Mapping[_Waiting, float]) -> dict[_Waiting, float]:
+    return {one: time_s for one, time_s in times.items() if one.flow == flow}
 
 
 def _by_flow(texts: Mapping[_Waiting, str]) -> str:
