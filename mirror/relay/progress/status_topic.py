@@ -153,7 +153,7 @@ class StatusWriter:
     def _next(self) -> dict[StatusKey, object | None]:
         """Wait for records, and take the first ones; none at the end.
 
-        Those of tasks precede all others: the driver takes a task for lost that reports nothing for 15 s.
+        Those of tasks precede all others: the driver takes a task for lost that reports nothing for 15 to 120 s.
         """
         with self._changed:
             self._repeat_alive()

@@ -93,6 +93,10 @@ class TopicWatch:
         self._lacking = dict(islice(lacking.items(), _MOST_PREPARED, None))
         return bool(self._lacking)
 
+    def compare_all(self) -> None:
+        """Have the next comparison begin with all topics, also if one is in progress."""
+        self._lacking = {}
+
     def deleted(self, sides: Sides) -> set[str]:
         """Return the target topics that were prepared, and do not exist any more. Raises KafkaError."""
         target = sides.target.admin

@@ -171,6 +171,7 @@ class TopicUpkeep:
         new, self._deleted = sorted(deleted - self._deleted), deleted
         if new:
             self._warn(_deleted_line(new, self._flow))
+            self._watch.compare_all()
             comparison = self._steps[-1]
             comparison.due_ms = self._clock.now()
         return _TARGET_MS
@@ -184,11 +185,12 @@ class TopicUpkeep:
 
 
 def _deleted_line(topics: Sequence[str], flow: FlowConfig) -> str:
+    were, them, their = ("was", "it", "its") if len(topics) == 1 else ("were", "them", "their")
     if flow.on_target_recreated == "start-over":
-        follows = "it is made again, and copied from the flow's start (on-target-recreated)"
+        follows = f"made again, {their} partitions are copied from the flow's start (on-target-recreated)"
     else:
         follows = (
-            "made again, its partitions fail with target-recreated; to copy them again from the flow's start, set"
+            f"made again, {their} partitions fail with target-recreated; to copy them again from the flow's start, set"
             ' on-target-recreated = "start-over"'
         )
-    return f"{named('target topic', topics)} was deleted, with what was copied into it: {follows}"
+    return f"{named('target topic', topics)} {were} deleted, with what was copied into {them}: {follows}"

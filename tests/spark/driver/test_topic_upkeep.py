@@ -114,6 +114,32 @@ def test_a_target_topic_that_is_deleted_is_reported_and_made_again_at_once(
     assert ("set on-target-recreated" in line) is not start_over
 
 
+def test_target_topics_that_are_deleted_are_made_again_during_a_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of what a comparison has found was found before."""
+    monkeypatch.setattr(topic_watch, "_MOST_PREPARED", 1)
+    site = Site(tmp_path, monkeypatch, 60_000)
+    site.flow = site.flow.model_copy(update={"on_target_recreated": "start-over"})
+    for name in ("orders-1", "orders-2"):
+        site.a.add_topic(name, [5])
+    upkeep = site.upkeep()
+    watch, sides = upkeep._watch, sides_of(site.source, site.target)
+    assert watch.compare(sides), "one of two is left"
+    site.target.delete_topics(["a.orders", "a.orders-1"])
+    for _ in range(2):
+        upkeep._check_target(sides.again())
+    (line,) = site.warned
+    assert line == (
+        "target topics a.orders, a.orders-1 were deleted, with what was copied into them: made again, their partitions"
+        " are copied from the flow's start (on-target-recreated)"
+    )
+    while watch.compare(sides.again()):
+        pass
+    names = ["a.orders", "a.orders-1", "a.orders-2"]
+    assert site.target.describe_topics(names).keys() == set(names)
+
+
 def test_new_topics_do_not_wait_for_a_comparison_that_has_much_to_prepare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
