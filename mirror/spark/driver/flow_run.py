@@ -172,7 +172,9 @@ class FlowRun:
         targets = self._prepare()
         if not self._follows and flow.mirrormaker.heartbeats:
             self._rounds.write_heartbeat()
-        status.read()
+        # A partition that an earlier run has not found is copied from its first record: without what it has stored, the
+        # records of such a partition would be lost.
+        status.read(needed=self._follows and flow.begins_at_end)
         status.prepared(targets)
         status.began(self._initial, targets)
         self._rounds.report_to(status.report_groups, status.report_sync)

@@ -1,4 +1,6 @@
-"""What a run of a flow reads of its status topic, and writes there. No call fails the run.
+"""What a run of a flow reads of its status topic, and writes there.
+
+Only :meth:`RunStatus.read` can fail the run, if it cannot do without what the topic has.
 
 One thread and one client of the driver follow the topic, for all of it that needs to know::
 
@@ -16,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
-from mirror.errors import AuthorizationFailed, MirrorError
+from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout, MirrorError, is_outage
 from mirror.relay.model.reports import NO_TASK, PartitionReport
 from mirror.relay.progress import status_values
 from mirror.relay.progress.flow_topic import status_topic_of
@@ -61,6 +63,8 @@ _WAIT_MS: Final = 5_000
 """How long a reading waits for something new: an idle flow would have 4 requests a second otherwise."""
 _FIRST_READ_S: Final = 2 * STATUS_MS / 1000
 """So long a run waits at most for what earlier ones have reported."""
+_NEEDED_READ_S: Final = 60.0
+"""The same for a run that needs it. A reading in which nothing arrives ends after :data:`STATUS_MS`."""
 _CLOSE_MS: Final = 2_000
 """A run that ends was usually asked to by a signal, and has little time left for all of its end."""
 _SUBJECT: Final = "what the tasks report"
@@ -108,6 +112,10 @@ class RunStatus:
         self._unread = self._unused = ""
         self._is_denied = False
         self._was_read: Final = threading.Event()
+        self._is_needed = self._is_complete = False
+        """Whether the run needs what the topic has, and whether all of it was read once."""
+        self._error: Exception | None = None
+        """Why the last reading failed."""
         self._closing: Final = threading.Event()
         self._follower: StatusFollower | None = None
         self._thread: Final = threading.Thread(target=self._follow, name=f"mirror-status-{flow.name}", daemon=True)
@@ -122,10 +130,27 @@ class RunStatus:
         with self._lock:
             return self._known.copy(), self._unread
 
-    def read(self) -> None:
-        """Wait until it was tried to read what the topic has, and follow it from then on."""
+    def read(self, *, needed: bool = False) -> None:
+        """Wait until it was tried to read what the topic has, and follow it from then on.
+
+        Raises MirrorError if the run has ``needed`` it and it could not be read. A topic that does not exist has
+        nothing.
+        """
+        self._is_needed = needed
         self._thread.start()
-        self._was_read.wait(_FIRST_READ_S)
+        self._was_read.wait(_NEEDED_READ_S if needed else _FIRST_READ_S)
+        if needed and not self._is_complete:
+            raise self._why_incomplete()
+
+    def _why_incomplete(self) -> MirrorError:
+        topic, error = status_topic_of(self._flow.name), self._error
+        why = f" within {_NEEDED_READ_S:.0f} s" if error is None else f": {self._unread}"
+        line = f'topic {topic}, which has what begins at its end (start = "latest"), could not be read{why}'
+        if isinstance(error, AuthorizationFailed):
+            return AuthorizationFailed(f"{line}; grant Describe, Read and Write on it", error.code)
+        found = KafkaTimeout(line) if error is None or is_outage(error) else KafkaError(line)
+        found.__cause__ = error
+        return found
 
     # --- the thread that follows
 
@@ -167,7 +192,7 @@ class RunStatus:
             self._unused = text
 
     def _succeeded(self) -> None:
-        self._unread = ""
+        self._unread, self._is_complete = "", True
         if self._outages is not None:
             self._outages.recovered(_SUBJECT)
 
@@ -175,9 +200,10 @@ class RunStatus:
         text = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
         if not isinstance(error, MirrorError):
             _log.exception("what the status topic has cannot be used")
-        is_new, self._unread = text != self._unread, text
+        is_new, self._unread, self._error = text != self._unread, text, error
         is_reported = self._outages is not None and self._was_read.is_set() and self._outages.failed(_SUBJECT, error)
-        if is_new and not is_reported:
+        is_raised = self._is_needed and not self._was_read.is_set()
+        if is_new and not (is_reported or is_raised):
             self._say_error(f"its status topic cannot be read, so it is not known what has failed: {text}", error)
 
     def _say_error(self, line: str, error: Exception) -> None:
@@ -214,13 +240,13 @@ class RunStatus:
     def began(self, initial: InitialPartitions, targets: TargetTopics) -> None:
         """Tell ``initial`` what earlier runs have found, and report what it knows then of these ``targets``.
 
-        Without the topic, or if it could not be read, only this process knows of it.
+        Without the topic, or if not all of it was read, only this process knows of it.
         """
         flow = self._flow
         with self._lock:
             initial.restore(flow, self._known.selection, self._known.initial)
             initial.on_start(flow, targets)
-            if flow.begins_at_end and not self._unread:
+            if flow.begins_at_end and self._is_complete:
                 self._put(initial_records(self._known, Selection.of(flow), initial.counts(targets)))
 
     def planned(self, plan: Plan) -> None:

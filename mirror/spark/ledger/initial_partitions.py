@@ -7,9 +7,7 @@ or in two: the status topic has what the first start found.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-from mirror.wire.integers import INT32_MAX
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,9 +15,6 @@ if TYPE_CHECKING:
     from mirror.client import TopicPartition
     from mirror.config.models import FlowConfig
     from mirror.spark.ledger.topic_obstacles import TargetTopics
-
-_ALL: Final = INT32_MAX
-"""The count of a topic with an obstacle, whose partitions are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +63,9 @@ class InitialPartitions:
         That of the first start counts, and a later one for the topics that an edit has added to the flow since.
         """
         before, self._flow = self._flow, flow
-        for topic in targets.topics:
+        for topic, count in targets.on_source.items():
             if before is None or not before.includes(topic):
-                self._counts[topic] = _ALL if topic in targets.obstacles else targets.copyable[topic]
+                self._counts[topic] = count
 
     def has(self, tp: TopicPartition) -> bool:
         """Whether the source had ``tp`` when the flow began, copyable or not."""

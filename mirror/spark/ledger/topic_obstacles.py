@@ -50,6 +50,8 @@ class TargetTopics:
     copyable: Mapping[str, int] = field(default_factory=dict)
     """How many partitions can be copied: 0 if the target topic does not exist."""
     obstacles: Mapping[str, Obstacle] = field(default_factory=dict)
+    on_source: Mapping[str, int] = field(default_factory=dict)
+    """How many partitions the source has, also of a topic with an obstacle."""
     version: int = 1
     """Increases whenever more partitions can be copied; a plan of a lower version lacks them."""
 
@@ -75,6 +77,7 @@ class TargetTopics:
         both = replace(
             self,
             copyable={**previous.copyable, **self.copyable},
+            on_source={**previous.on_source, **self.on_source},
             obstacles=dict(sorted({**others, **self.obstacles}.items())),
         )
         return both.following(previous)
@@ -85,6 +88,7 @@ class TargetTopics:
             self,
             copyable={topic: count for topic, count in self.copyable.items() if topic not in topics},
             obstacles={topic: obstacle for topic, obstacle in self.obstacles.items() if topic not in topics},
+            on_source={topic: count for topic, count in self.on_source.items() if topic not in topics},
         )
 
     def why_not_copied(self, topic: str, partition: int) -> tuple[Outcome, str] | None:

@@ -112,7 +112,11 @@ class TopicPreparation:
         }
         obstacles = self._more_than_heartbeats() | self.obstacles
         made |= {topic: min(made.get(topic, 0), obstacle.first_partition) for topic, obstacle in obstacles.items()}
-        return TargetTopics(copyable=made, obstacles=dict(sorted(obstacles.items())))
+        return TargetTopics(
+            copyable=made,
+            obstacles=dict(sorted(obstacles.items())),
+            on_source={name: len(topic.partitions) for name, topic in self._wanted.items()},
+        )
 
     def compare(self, topics: Collection[str]) -> tuple[Pairs, list[str]]:
         """Return the configurations of both sides, and the warnings about ``topics`` of the source.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mirror.client import Admin
-from mirror.errors import AuthorizationFailed, FlowError
+from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout
 from mirror.meters import Histogram
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
 from mirror.relay.progress import status_values
@@ -425,11 +425,36 @@ def test_what_has_appeared_between_two_starts_of_a_flow_is_copied_from_its_first
 ) -> None:
     initial = InitialPartitions()
     run = Run(tmp_path, monkeypatch, 'start = "latest"', initial=initial)
-    initial.on_start(run.stream._flow, TargetTopics(copyable={"orders": 1}))
+    initial.on_start(run.stream._flow, TargetTopics(copyable={"orders": 1}, on_source={"orders": 1}))
     job = run.begin()
     assert {one.partition: one.start for task in job.tasks for one in task.ranges} == {0: 10, 1: 0}
     job.end()
     run.ended()
+
+
+class UnreadFollower(SilentFollower):
+    """As a follower of a status topic whose broker is away."""
+
+    def news(self, *_: object) -> StatusNews:
+        raise KafkaTimeout("broker b:1 does not answer")
+
+
+@pytest.mark.parametrize(("start", "follows"), [("latest", True), ("latest", False), ("earliest", True)])
+def test_only_a_stream_that_begins_at_the_end_needs_what_earlier_ones_have_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str, *, follows: bool
+) -> None:
+    monkeypatch.setattr(run_status, "StatusFollower", UnreadFollower)
+    run = Run(tmp_path, monkeypatch, f'start = "{start}"', follows=follows)
+    if (start, follows) == ("latest", True):
+        assert run.ended() is None
+        assert is_away(run.error or AssertionError()), "it is tried again"
+        assert "broker b:1 does not answer" in str(run.error)
+        assert run.jobs == []
+    else:
+        run.begin().end()
+        run.stream.stop()
+        run.ended()
+        assert run.error is None
 
 
 # --- a scheduled run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.config.models import FlowConfig
+from mirror.errors import AuthorizationFailed, KafkaTimeout
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress import status_values
 from mirror.relay.progress.flow_topic import status_topic_of
-from mirror.relay.progress.status_topic import StatusNews, StatusWriter, write_status
+from mirror.relay.progress.status_topic import StatusFollower, StatusNews, StatusWriter, write_status
 from mirror.relay.progress.status_values import RunState
+from mirror.spark.driver import run_status
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.verify_job import main as verify
 from mirror.spark.ledger.attempt_results import AttemptResult
@@ -53,12 +56,15 @@ class Run:
 
     made: ClassVar[list[Run]] = []
 
-    def __init__(self, pair: FakePair, name: str, warned_of: str = "", flow: FlowConfig = LIMITED) -> None:
+    def __init__(
+        self, pair: FakePair, name: str, warned_of: str = "", flow: FlowConfig = LIMITED, *, reads: bool = True
+    ) -> None:
         self.options: dict[str, Any] = {"bootstrap.servers": pair.target.bootstrap}
         self.said: list[str] = []
         self.status = RunStatus(self.options, flow, name, self.said.append, None, warned_of.__eq__)
         self.made.append(self)
-        self.status.read()
+        if reads:
+            self.status.read()
 
     @property
     def table(self) -> StatusTable:
@@ -68,6 +74,20 @@ class Run:
         self.status.copied(plan, attempts)
         self.status.report_state("ended", "why")
         self.status.close()
+
+
+class HeldReading:
+    """Readings of the status topic wait until they may go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go_on = threading.Event()
+        news = StatusFollower.news
+
+        def held(follower: StatusFollower, stall_ms: int) -> StatusNews:
+            self.go_on.wait()
+            return news(follower, stall_ms)
+
+        monkeypatch.setattr(StatusFollower, "news", held)
 
 
 PLAN = Plan(flow=FLOW, tasks=[[backlog(0, 5)]], results_without_task=[])
@@ -236,7 +256,7 @@ def stored_on(pair: FakePair) -> StatusTable:
 
 def test_what_appears_between_two_processes_of_a_stream_is_not_initial(pair: FakePair) -> None:
     for found, initial in (({"t": 1, "gone": 1}, {"t": 1, "gone": 1}), ({"t": 2, "new": 1}, {"t": 1})):
-        targets = TargetTopics(copyable=found)
+        targets = TargetTopics(copyable=found, on_source=found)
         run, known = Run(pair, "run", flow=LATEST), InitialPartitions()
         run.status.began(known, targets)
         assert known.counts(targets) == initial
@@ -248,8 +268,40 @@ def test_what_appears_between_two_processes_of_a_stream_is_not_initial(pair: Fak
 def test_what_was_stored_stays_if_it_cannot_be_read(pair: FakePair) -> None:
     for found in ({"t": 1}, {"t": 2}):
         run, known = Run(pair, "run", flow=LATEST), InitialPartitions()
-        run.status.began(known, TargetTopics(copyable=found))
+        run.status.began(known, TargetTopics(copyable=found, on_source=found))
         run.end(PLAN)
         refuse(pair, Api.FETCH, None)
     pair.target.control.clear()
     assert stored_on(pair).initial == {"t": 1}
+
+
+def test_what_was_stored_stays_if_it_is_not_read_in_time(pair: FakePair, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, found = Run(pair, "run-1", flow=LATEST), TargetTopics(copyable={"t": 1}, on_source={"t": 1})
+    first.status.began(InitialPartitions(), found)
+    first.end(PLAN)
+    monkeypatch.setattr(run_status, "_FIRST_READ_S", 0)
+    held = HeldReading(monkeypatch)
+    second = Run(pair, "run-2", flow=LATEST)
+    second.status.began(InitialPartitions(), TargetTopics(copyable={"t": 2}, on_source={"t": 2}))
+    held.go_on.set()
+    second.end(PLAN)
+    assert stored_on(pair).initial == {"t": 1}
+
+
+def test_a_run_that_needs_what_was_stored_does_not_begin_without_it(
+    pair: FakePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_something(pair)
+    refuse(pair, Api.FETCH, None)
+    run = Run(pair, "run-1", flow=LATEST, reads=False)
+    with pytest.raises(AuthorizationFailed, match=r"grant .* on it") as denied:
+        run.status.read(needed=True)
+    assert status_topic_of(FLOW) in str(denied.value)
+    pair.target.control.clear()
+    monkeypatch.setattr(run_status, "_NEEDED_READ_S", 0)
+    held = HeldReading(monkeypatch)
+    late = Run(pair, "run-2", flow=LATEST, reads=False)
+    with pytest.raises(KafkaTimeout, match="could not be read within 0 s"):
+        late.status.read(needed=True)
+    held.go_on.set()
+    assert run.said == late.said == [], "the error says it"

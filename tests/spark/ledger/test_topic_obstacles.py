@@ -299,6 +299,7 @@ def test_topics_without_permission_fail_alone_with_the_real_client_core() -> Non
     assert targets.obstacles.keys() == {"x.c", "orders", LONG}
     assert "target topic a.orders cannot be described" in targets.obstacles["orders"].reason
     assert targets.copyable == {"x.c": 0, "clicks": 1, "orders": 0, LONG: 0}
+    assert targets.on_source == dict.fromkeys(("x.c", "clicks", "orders", LONG), 1)
 
 
 def test_validation_creates_nothing() -> None:

@@ -22,7 +22,7 @@ from tests.spark.observed import sides_of
 if TYPE_CHECKING:
     from mirror.spark.ledger.plan import Plan
 
-BOTH = TargetTopics(copyable={"orders": 2})
+BOTH = TargetTopics(copyable={"orders": 2}, on_source={"orders": 2})
 
 
 class Run:
