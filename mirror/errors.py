@@ -70,6 +70,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def problem_of(error: Exception) -> str:
+    """Return the line about ``error`` in a report; it begins with the type of an error that is not expected."""
+    return str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
+
+
 def brief(text: str, longest: int = 500) -> str:
     """Return a broker's ``text`` as one printable line of at most ``longest`` characters and an ellipsis.
 

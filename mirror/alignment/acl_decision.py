@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mirror.alignment.acl_selection import WILDCARD, Wanted
-from mirror.alignment.reconciler import Change, Outcome
+from mirror.alignment.reconciler import Change
 from mirror.cluster.acls import AclBinding, AclPermission, PatternType, ResourceType
 
 _EVERYONE: Final = "User:*"
@@ -98,12 +98,6 @@ class AclDecisions:
         return {acl: mark for acl, one in self.changes.items() if (mark := one.stored) is not None}
 
 
-def _leave(kept: AclMark | None, reason: Reason | None = None) -> AclChange:
-    change = AclChange(kept=kept, intent=None, settled=None, outcome=Outcome.HELD)
-    change.reason = reason
-    return change
-
-
 # Invariant: A flow deletes only ACLs that it has created and that no other flow wants; in both directions neither
 #   brings back what the other deletes.
 # Test: tests/alignment/permissions/test_decision.py::test_only_what_the_flow_has_created_is_deleted
@@ -122,11 +116,13 @@ def decide(wanted: Wanted, at_target: Iterable[AclBinding], known: Known, *, ado
     for acl in wanted.acls:
         mark = known.get(acl)
         if acl in there:
-            found.changes[acl] = _leave(AclMark.MADE if mark is AclMark.UNWANTED else mark or AclMark.SEEN)
+            found.changes[acl] = AclChange.left(
+                AclMark.MADE if mark is AclMark.UNWANTED else mark or AclMark.SEEN, None
+            )
         elif mark in {None, AclMark.MAKING, AclMark.UNWANTED} or adopt:
             found.changes[acl] = AclChange(kept=mark, intent=AclMark.MAKING, settled=AclMark.MADE, verb=Verb.CREATE)
         else:
-            found.changes[acl] = _leave(mark, Reason.REMOVED)
+            found.changes[acl] = AclChange.left(mark, Reason.REMOVED)
     for acl in there:
         if acl in wanted.acls:
             continue
@@ -134,11 +130,11 @@ def decide(wanted: Wanted, at_target: Iterable[AclBinding], known: Known, *, ado
         if mark in {AclMark.MADE, AclMark.UNWANTED} or (mark is AclMark.MAKING and adopt):
             found.changes[acl] = AclChange(kept=AclMark.MADE, intent=AclMark.MADE, settled=None, verb=Verb.DELETE)
         elif mark is AclMark.MAKING:
-            found.changes[acl] = _leave(mark, Reason.CREATION_UNKNOWN)
+            found.changes[acl] = AclChange.left(mark, Reason.CREATION_UNKNOWN)
         elif acl.resource_type is ResourceType.TOPIC and _is_named(acl) and acl.name in wanted.topics:
-            found.changes[acl] = _leave(None, Reason.ONLY_ON_TARGET)
+            found.changes[acl] = AclChange.left(None, Reason.ONLY_ON_TARGET)
     for acl in wanted.unknown:
-        found.changes[acl] = _leave(known.get(acl), Reason.UNKNOWN)
+        found.changes[acl] = AclChange.left(known.get(acl), Reason.UNKNOWN)
     absent = [acl for acl, one in found.changes.items() if one.reason is Reason.REMOVED]
     hold_back(found, [acl for acl in (*absent, *wanted.unknown) if acl.permission is not AclPermission.ALLOW])
     return found

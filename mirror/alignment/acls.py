@@ -36,7 +36,7 @@ from mirror.alignment.reconciler import Making, Outcome
 from mirror.client import AclBinding, AclFilter, AclPermission, Admin, PatternType, ResourceType
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, named, printable
 from mirror.observation import Side, Sides
-from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
+from mirror.relay.progress.flow_topic import FlowTopic, group_topic_of, inventory_topic_of
 from mirror.timing import Clock, Timer
 from mirror.wire.error_codes import SECURITY_DISABLED
 
@@ -90,6 +90,7 @@ class AclAlignment:
         ``others`` are the other flows that bring ACLs to this target: what they want is not deleted. ``kept_groups``
         returns the groups whose positions the flow keeps on the target; it may raise KafkaError. Raises ConfigError.
         """
+        self._flow: Final = flow
         self._inventory: Final = inventory
         self.rules = rules
         """May be replaced between rounds."""
@@ -119,7 +120,7 @@ class AclAlignment:
                 owned_topics=owned,
                 # Those of the source that this client may not describe are absent.
                 source_groups=() if self.rules.takes_group is None else sides.source.groups,
-                kept_groups=self._kept(owned, known),
+                kept_groups=self._kept(owned, known, plan),
             ),
         )
         plan.decisions = decide(plan.wanted, at_target, known, adopt=self.rules.adopt)
@@ -191,14 +192,21 @@ class AclAlignment:
             return None
         return [acl for acl, mark in found.acls.items() if mark is not AclMark.UNWANTED]
 
-    def _kept(self, owned: Collection[str], known: Acls) -> Collection[str]:
+    def _kept(self, owned: Collection[str], known: Acls, plan: AclPlan) -> Collection[str]:
         """Return the groups whose positions the flow keeps. Raises KafkaError."""
         if self.rules.takes_group is None:
             return ()
         made = (acl for acl, mark in known.items() if mark is AclMark.MADE)
         settled = {acl.name for acl in made if acl.resource_type is ResourceType.GROUP}
         found = self._kept_groups(owned.__contains__, settled)
-        return settled if found is None else found  # a broker may lag: all of their ACLs would be deleted
+        if found is not None:
+            return found
+        if settled:  # a broker may lag: without the groups, all of their ACLs would be deleted
+            plan.problem = (
+                f"there is no topic {group_topic_of(self._flow)} on the target, so it is not known which groups"
+                " the flow keeps; ACLs of groups stay as they are"
+            )
+        return settled
 
 
 def _read(side: Side, kinds: Collection[ResourceType], plan: AclPlan) -> list[AclBinding] | None:

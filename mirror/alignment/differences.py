@@ -113,6 +113,8 @@ class KindReport:
     """More counts for the summary."""
     time_ms: int = 0
     """When the round ended, in ms since 1970; 0 if there was none."""
+    error: Exception | None = None
+    """Why the round failed: then the only one of ``problems`` is about it."""
 
     @property
     def pending(self) -> tuple[Difference, ...]:
@@ -139,9 +141,9 @@ class KindReport:
         """Whether nothing differs, after the changes of this round."""
         return not self.problems and not self.held and not self.pending
 
-    def failed(self, problem: str, time_ms: int) -> KindReport:
+    def failed(self, problem: str, time_ms: int, error: Exception | None = None) -> KindReport:
         """Return the report of a round after this one that has failed: what differed before still does."""
-        return KindReport(words=self.words, differences=self.held, problems=(problem,), time_ms=time_ms)
+        return KindReport(words=self.words, differences=self.held, problems=(problem,), time_ms=time_ms, error=error)
 
     def followed_by(self, second: KindReport) -> KindReport:
         """Return the report of this round and the ``second`` one, which it announced."""

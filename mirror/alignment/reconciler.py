@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout, NotRetriable
 from mirror.observation import Sides
@@ -64,6 +64,12 @@ class Change(Generic[V]):
     reason: enum.StrEnum | None = None
     """Why it is not made, or may not have been."""
     detail: str = ""
+
+    @classmethod
+    def left(cls, kept: V | None, reason: enum.StrEnum | None, detail: str = "", **more: Any) -> Self:
+        """Return what stays as it is; without a reason, it does not differ. ``more`` are fields of a subclass."""
+        outcome = Outcome.HELD
+        return cls(kept=kept, intent=None, settled=None, outcome=outcome, reason=reason, detail=detail, **more)
 
     @property
     def is_due(self) -> bool:

@@ -89,10 +89,7 @@ class _Topic:
         self, key: str, wanted: str | None, kept: Known | None, reason: enum.StrEnum | None, detail: str = ""
     ) -> None:
         """Leave a key as it is; ``kept`` is what the inventory has about it."""
-        self.keys[key] = KeyChange(
-            kept=kept, intent=None, settled=None, wanted=wanted, there=self.target.get(key), outcome=Outcome.HELD
-        )
-        self.keys[key].reason, self.keys[key].detail = reason, detail
+        self.keys[key] = KeyChange.left(kept, reason, detail, wanted=wanted, there=self.target.get(key))
 
     def due(self) -> dict[str, KeyChange]:
         """Return the changes that are to be made, by key."""

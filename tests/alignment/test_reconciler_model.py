@@ -211,12 +211,10 @@ class Settings:
         for name, wanted in self.wanted.items():
             there, before = world.target.get(name), known.get(name)
             decision = decide(name, Observed(wanted, there, before, begun=True))
-            change = Change(kept=decision.known, intent=None, settled=None)
             if name in FOREIGN:
-                change = Change(kept=None, intent=None, settled=None)
-                change.hold(Reason.NOT_OWNED)
+                change = Change[Known].left(None, Reason.NOT_OWNED)
             elif decision.act is Act.NOTHING:
-                change.hold(decision.reason or Reason.ONLY_ON_TARGET)
+                change = Change.left(decision.known, decision.reason or Reason.ONLY_ON_TARGET)
             else:
                 assert decision.known is not None
                 change = Change(kept=before, intent=decision.known, settled=decision.known.settled())

@@ -17,7 +17,8 @@ from mirror.mirrormaker.heartbeats import Heartbeats, HeartbeatWriter, not_writt
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
 from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds, one_round
-from mirror.spark.driver.rounds.reconciling import Reconciling, group_rounds, kinds_of, target_rounds
+from mirror.spark.driver.rounds.reconciling import Reconciling, group_rounds, target_rounds
+from mirror.spark.preflight.flow_reconciler import kinds_of
 from mirror.telemetry.metrics.record_results import record_groups, record_sync
 
 if TYPE_CHECKING:
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from mirror.groups.summary import GroupsSummary
     from mirror.spark.driver.output.flow_lines import FlowLines
     from mirror.spark.driver.rounds.outages import Outages
-    from mirror.spark.driver.rounds.reconciling import CreatedTopics, KindReports
+    from mirror.spark.driver.rounds.reconciling import CreatedTopics
     from mirror.spark.ledger.results import FlowReport
     from mirror.spark.ledger.topic_obstacles import TargetTopics
+    from mirror.spark.preflight.flow_reconciler import KindReports
     from mirror.telemetry.run_telemetry import RunTelemetry
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mirror.alignment.deletion_decision import CONFIRM_MS
@@ -22,6 +23,8 @@ from mirror.spark.preflight.flow_reconciler import (
     FlowReconciler,
     compare_target,
     creation_recorder,
+    fenced_in,
+    kinds_of,
     owned_topics,
 )
 from mirror.spark.preflight.flow_registries import begin_registries, begun, read_registries, to_begin
@@ -29,7 +32,6 @@ from mirror.spark.preflight.target_topics import Prepared, prepare_topics
 from mirror.spark.run_control import RunControlClient
 
 if TYPE_CHECKING:
-    from mirror.alignment.topic_configs import Created
     from mirror.client import Admin
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.observation import Sides
@@ -140,8 +142,9 @@ def apply(
 
     ``adopt``: also replace what others have set there. ``adopted``: target topics that are the flow's from now on.
     ``max_deletions``: delete or reduce up to so many topics, instead of the flow's limit. Both need two rounds, between
-    which this waits. Changes that would disturb running copies are not made while a run of the flow is alive. Raises
-    FlowError if no topic matches or one cannot be adopted, KafkaError, and Fenced if a run begins meanwhile.
+    which this waits. Changes that would disturb running copies are not made while a run of the flow is alive. What
+    fails once topics are prepared, also because a run begins meanwhile, is among the problems. Raises FlowError if no
+    topic matches or one cannot be adopted, KafkaError.
     """
     if adopted:
         _adopt(config, flow, adopted, sides)
@@ -185,34 +188,18 @@ def _reconcile(
     adopt: bool,
     max_deletions: int | None,
 ) -> Alignment:
-    """Bring the target in step; what another round has to confirm, in two rounds. Raises KafkaError, Fenced."""
-    found = Alignment()
-    if not flow.keeps_inventory:
-        return found
+    """Bring the target in step; what another round has to confirm, in two rounds. Raises KafkaError."""
+    if not kinds_of(flow):
+        return Alignment()
+    running = flow.aligns_topics and _is_running(sides.target.admin, flow)
     with FlowReconciler(config, flow) as reconciler:
-        if flow.aligns_topics:
-            running = _is_running(sides.target.admin, flow)
-
-            def align(now: Sides, created: Created) -> Alignment:
-                done = Alignment()
-                if flow.configs == "sync":
-                    configs = reconciler.configs(
-                        now, adopt=adopt, beside_copies=running, created=created, max_deletions=max_deletions
-                    )
-                    done = done._replace(configs=configs)
-                if flow.deletes_topics:
-                    spent = done.configs.spent
-                    done = done._replace(deletions=reconciler.deletions(now, max_deletions=max_deletions, spent=spent))
-                return done
-
-            found = align(sides.again(), prepared.created)
-            if found.configs.unconfirmed or found.deletions.unconfirmed:
-                pause(CONFIRM_MS / 1000)
-                second = align(sides.again(), {})
-                found = Alignment(*(one.followed_by(other) for one, other in zip(found, second, strict=True)))
-        if flow.acls.sync:
-            found = found._replace(acls=reconciler.acls(sides.again(), adopt=adopt))
-    return found
+        align = partial(reconciler.round, adopt=adopt, beside_copies=running, max_deletions=max_deletions)
+        found = align(sides.again(), created=prepared.created)
+        if fenced_in(found) is None and any(one.unconfirmed for one in found.values()):
+            pause(CONFIRM_MS / 1000)
+            second = align(sides.again())
+            found = {kind: one.followed_by(second[kind]) for kind, one in found.items()}
+    return Alignment(**found)
 
 
 def _adopt(config: MirrorConfig, flow: FlowConfig, names: Collection[str], sides: Sides) -> None:

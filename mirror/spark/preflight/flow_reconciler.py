@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
@@ -16,19 +17,28 @@ from mirror.alignment.inventory import FlowInventory
 from mirror.alignment.owned_topics import OwnedTopics
 from mirror.alignment.reconciler import Reconciler
 from mirror.alignment.reductions import ReductionRules
+from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS
 from mirror.alignment.topic_configs import AlignmentRules, ConfigAlignment
 from mirror.alignment.topic_deletions import DeletionRules, TopicDeletions
 from mirror.config.flow_rules import target_options
-from mirror.errors import Fenced, KafkaError
+from mirror.errors import Fenced, MirrorError, problem_of
 from mirror.groups.kept_groups import KeptGroups
 from mirror.groups.own_groups import is_own_group
 from mirror.mirrormaker.names import DefaultPolicy
 from mirror.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mirror.alignment.topic_configs import Created
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.observation import Sides
+
+_log = logging.getLogger(__name__)
+
+KindReports = dict[str, KindReport]
+"""By the kind's name in the state of a flow."""
+WORDS: Final = {CONFIGS: topic_configs.WORDS, DELETIONS: topic_deletions.WORDS, ACLS: acls.WORDS}
 
 
 def config_rules(flow: FlowConfig) -> ConfigRules:
@@ -87,6 +97,22 @@ def acl_rules(config: MirrorConfig, flow: FlowConfig) -> AclRules:
     )
 
 
+def kinds_of(flow: FlowConfig) -> list[str]:
+    """Return the kinds that ``flow`` keeps in step, in the order of a round."""
+    wanted = {CONFIGS: flow.configs == "sync", DELETIONS: flow.deletes_topics, ACLS: flow.acls.sync}
+    return [kind for kind, is_kept in wanted.items() if is_kept]
+
+
+def fenced_in(reports: Mapping[str, KindReport]) -> Fenced | None:
+    """Return the error of a round that another owner has ended."""
+    return next((one.error for one in reports.values() if isinstance(one.error, Fenced)), None)
+
+
+# Invariant: What keeps one kind from being in step keeps no other from its turn and no report from users; but without
+#   configurations no topic is deleted, because both share a limit.
+# Test: tests/spark/driver/test_reconciling.py::test_what_keeps_one_kind_from_being_in_step_keeps_no_other
+# Test: tests/spark/driver/test_reconciling.py::test_no_topic_is_deleted_if_it_is_not_known_what_configurations_take
+# Test: tests/spark/driver/test_reconciling.py::test_what_was_done_is_reported_whatever_fails_after_it
 class FlowReconciler:
     """The rounds of a flow over clients that the caller closes, by its configuration. For one thread."""
 
@@ -110,6 +136,7 @@ class FlowReconciler:
         ]
         rules = acl_rules(config, flow)
         self._acls: Final = AclAlignment(flow.name, options, inventory.records, rules, clock, others, kept.names)
+        self._last: KindReports = {}
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +148,7 @@ class FlowReconciler:
         """Another owner has fenced this one: the next round fences that one."""
         self._reconciler.give_way()
 
-    def configs(
+    def round(
         self,
         sides: Sides,
         *,
@@ -130,41 +157,53 @@ class FlowReconciler:
         beside_copies: bool = False,
         created: Created | None = None,
         max_deletions: int | None = None,
-    ) -> KindReport:
-        """Bring the configurations of target topics in step; without ``write`` only find what differs.
+    ) -> KindReports:
+        """Bring each kind that the flow keeps in step further; without ``write`` only find what differs.
 
         ``adopt``: also what others have set on the target. ``beside_copies``: copies of the flow are running.
         ``created`` are target topics that this flow has just created, with their configurations. ``max_deletions`` is
-        a limit that a user has given. Raises KafkaError, Fenced.
+        a limit that a user has given.
+
+        Raises nothing: why a kind has failed is in its report, and keeps no other from its turn. After Fenced, all
+        that follow fail: another owner has begun, which their turn would fence.
         """
-        rules = alignment_rules(self._flow, max_deletions)
-        self._configs.rules = replace(rules, adopt=adopt, beside_copies=beside_copies)
-        self._configs.created = created or {}
-        return self._reconciler.round(self._configs, sides, write=write)
-
-    def deletions(
-        self, sides: Sides, *, write: bool = True, max_deletions: int | None = None, spent: int = 0
-    ) -> KindReport:
-        """Delete topics whose source topics were deleted; ``spent`` is that of :class:`.DeletionRules`.
-
-        The others are as for :meth:`configs`. A failure is in the report. Raises Fenced.
-        """
-        self._deletions.rules = replace(deletion_rules(self._flow, max_deletions), spent=spent)
-        try:
-            return self._reconciler.round(self._deletions, sides, write=write)
-        except Fenced:
-            raise
-        except KafkaError as error:
-            return KindReport(words=topic_deletions.WORDS, problems=(f"no topic is deleted: {error}",))
-
-    def acls(self, sides: Sides, *, write: bool = True, adopt: bool = False) -> KindReport:
-        """Bring ACLs in step. Raises KafkaError, Fenced."""
+        align = replace(alignment_rules(self._flow, max_deletions), adopt=adopt, beside_copies=beside_copies)
+        self._configs.rules, self._configs.created = align, created or {}
+        self._deletions.rules = deletion_rules(self._flow, max_deletions)
         self._acls.rules = replace(acl_rules(self._config, self._flow), adopt=adopt)
-        return self._reconciler.round(self._acls, sides, write=write)
+        found: KindReports = {}
+        for kind in kinds_of(self._flow):
+            try:
+                found[kind] = self._turn(kind, sides, found, write=write)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it keeps no other kind from being in step
+                if not isinstance(error, MirrorError):
+                    _log.error("%s of flow %s", WORDS[kind].subject, self._flow.name, exc_info=error)
+                found[kind] = self._failed(kind, error)
+        self._last = found
+        return found
+
+    def _turn(self, kind: str, sides: Sides, found: KindReports, *, write: bool) -> KindReport:
+        """Return the report of a kind, after those that were ``found`` in this round. Raises MirrorError."""
+        if (fenced := fenced_in(found)) is not None:
+            raise fenced
+        if kind == CONFIGS:
+            return self._reconciler.round(self._configs, sides, write=write)
+        if kind == ACLS:
+            return self._reconciler.round(self._acls, sides, write=write)
+        if (configs := found.get(CONFIGS)) is not None:
+            if configs.error is not None:  # they share a limit, and what they would take of it is not known
+                raise configs.error
+            self._deletions.rules = replace(self._deletions.rules, spent=configs.spent)
+        return self._reconciler.round(self._deletions, sides, write=write)
+
+    def _failed(self, kind: str, error: Exception) -> KindReport:
+        problem = f"no topic is deleted: {problem_of(error)}" if kind == DELETIONS else problem_of(error)
+        before = self._last.get(kind, KindReport(words=WORDS[kind]))
+        return before.failed(problem, self._clock.unix_ms(), error)
 
 
 class Alignment(NamedTuple):
-    """How the target of a flow differs, by kind; what the flow does not keep in step has an empty report."""
+    """The reports of all kinds, by name; what the flow does not keep in step has an empty one."""
 
     configs: KindReport = KindReport(words=topic_configs.WORDS)
     deletions: KindReport = KindReport(words=topic_deletions.WORDS)
@@ -173,17 +212,14 @@ class Alignment(NamedTuple):
 
 def compare_target(config: MirrorConfig, flow: FlowConfig, sides: Sides) -> Alignment:
     """Return how the target differs. Nothing is changed: it only checks what would be. Raises KafkaError."""
-    found = Alignment()
-    if not flow.keeps_inventory:
-        return found
+    if not kinds_of(flow):
+        return Alignment()
     with FlowReconciler(config, flow) as reconciler:
-        if flow.configs == "sync":
-            found = found._replace(configs=reconciler.configs(sides, write=False))
-        if flow.deletes_topics:
-            found = found._replace(deletions=reconciler.deletions(sides, write=False, spent=found.configs.spent))
-        if flow.acls.sync:
-            found = found._replace(acls=reconciler.acls(sides, write=False))
-    return found
+        reports = reconciler.round(sides, write=False)
+    for kind in (CONFIGS, ACLS):
+        if kind in reports and (error := reports[kind].error) is not None:
+            raise error
+    return Alignment(**reports)
 
 
 def creation_recorder(config: MirrorConfig, flow: FlowConfig) -> CreationRecorder | None:

@@ -7,6 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final, Self
 
 import pytest
@@ -110,6 +111,23 @@ def test_a_cluster_that_is_away_is_reported_for_all_rounds_together() -> None:
     with PeriodicRounds(lambda: rounds, kind_of(reports.put), warnings.put, outages=outages):
         found = [reports.get(timeout=WITHIN_S) for _ in range(3)]
     assert [len(one.problems) for one in found] == [1, 1, 0]
+    assert warnings.empty()
+    away, back = lines
+    assert away.startswith("cluster b does not answer, since ")
+    assert back.startswith("cluster b answers again, after 0.")
+
+
+def test_a_part_of_a_round_that_meets_an_outage_hides_no_line_of_the_others() -> None:
+    lines: list[str] = []
+    reports, warnings = queue.Queue[GroupsReport](), queue.Queue[str]()
+    outages = Outages(ClusterOutages(lines.append, lines.append, time.monotonic), "f", {"b": "b1:9092"})
+    error = ConnectionFailed("broker 1 at b1:9092: refused")
+    kind = replace(kind_of(reports.put), errors=lambda report: {str(error): error} if report.written == 1 else {})
+    rounds = FakeRounds(GroupsReport(problems=("a topic was deleted", str(error)), written=1))
+    with PeriodicRounds(lambda: rounds, kind, warnings.put, outages=outages):
+        for _ in range(2):
+            reports.get(timeout=WITHIN_S)
+    assert warnings.get_nowait() == "consumer groups: a topic was deleted"
     assert warnings.empty()
     away, back = lines
     assert away.startswith("cluster b does not answer, since ")

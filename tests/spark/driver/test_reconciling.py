@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from mirror.alignment.acls import AclAlignment
 from mirror.alignment.inventory_records import CreatedTopic, Key, SourceTopic, Subject, record_of
-from mirror.alignment.sync_state import CONFIGS, DELETIONS
+from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS
 from mirror.alignment.topic_configs import ConfigAlignment
 from mirror.alignment.topic_deletions import TopicDeletions
 from mirror.client import TopicPartition
 from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
-from mirror.errors import KafkaError
+from mirror.errors import Fenced, FlowError, KafkaError, KafkaTimeout, problem_of
 from mirror.relay.progress.flow_topic import FlowTopic, group_topic_of, inventory_topic_of
 from mirror.spark.clusters import open_sides
 from mirror.spark.driver.rounds.group_checkpoints import CheckpointedRounds
+from mirror.spark.driver.rounds.periodic_rounds import one_round
 from mirror.spark.driver.rounds.reconciling import CreatedTopics, Reconciling, target_rounds
 from mirror.spark.preflight import drift
+from mirror.spark.preflight.flow_reconciler import KindReports
 from tests.alignment.test_commands_on_fakes import LONG_ENOUGH
 from tests.fakes.cluster import GroupOffset
 from tests.relay.fake_pair import FLOW, FakePair
@@ -86,29 +91,95 @@ def test_topics_are_deleted_while_the_configuration_says_so(site: Site, monkeypa
     ]
 
 
-@pytest.mark.parametrize(("failing", "kind"), [(TopicDeletions, DELETIONS), (ConfigAlignment, CONFIGS)])
-def test_what_keeps_one_kind_from_being_in_step_keeps_no_other(
-    site: Site, monkeypatch: pytest.MonkeyPatch, failing: type, kind: str
-) -> None:
-    def fail(*_: object) -> None:
-        raise KafkaError("what it was")
+def fail_with(monkeypatch: pytest.MonkeyPatch, failing: type, error: Exception) -> None:
+    """Have the rounds of this kind fail."""
 
-    site.write('on-topic-deleted = "delete"\n')
+    def fail(*_: object) -> None:
+        raise error
+
     monkeypatch.setattr(failing, "plan", fail)
+
+
+@pytest.mark.parametrize("error", [KafkaError("what"), KafkaTimeout("what"), FlowError("what"), ZeroDivisionError()])
+@pytest.mark.parametrize(
+    ("failing", "kinds"),
+    [(TopicDeletions, {DELETIONS}), (ConfigAlignment, {CONFIGS, DELETIONS}), (AclAlignment, {ACLS})],
+)
+def test_what_keeps_one_kind_from_being_in_step_keeps_no_other(
+    site: Site, monkeypatch: pytest.MonkeyPatch, failing: type, kinds: set[str], error: Exception
+) -> None:
+    """But for deletions, which share a limit with configurations."""
+    site.write('on-topic-deleted = "delete"\nacls = {sync = true}\n')
+    fail_with(monkeypatch, failing, error)
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
         rounds.round()
         site.source["retention.ms"] = LONG_ENOUGH
         report = rounds.round()
-    assert {name for name, one in report.items() if not one.is_in_step} == {kind}
-    assert (site.target == {"retention.ms": LONG_ENOUGH}) is (kind == DELETIONS)
-    (problem,) = target_rounds(site.load()[1], lambda _: None).problems(report)
-    assert problem.endswith("what it was")
+    assert {name for name, one in report.items() if not one.is_in_step} == kinds
+    assert (site.target == {"retention.ms": LONG_ENOUGH}) is (CONFIGS not in kinds)
+    shown = target_rounds(site.load()[1], lambda _: None)
+    problems = list(shown.problems(report))
+    assert all(line.endswith(problem_of(error)) for line in problems)
+    assert dict.fromkeys(problems, error) == shown.errors(report)
 
 
-def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
+def test_no_topic_is_deleted_if_it_is_not_known_what_configurations_take(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both share ``max-deletions``."""
+    monkeypatch.setattr("mirror.alignment.deletion_decision.CONFIRM_MS", 0)
+    site.write('on-topic-deleted = "delete"\nmax-deletions = 1\n')
+    site.pair.source.add_topic("u")
+    with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
+        rounds.round()
+        del site.pair.source.topics["t"]
+        with monkeypatch.context() as without:
+            fail_with(without, ConfigAlignment, KafkaError("what"))
+            reports = [rounds.round() for _ in range(3)]
+        assert "paris.t" in site.pair.target.topics
+        assert reports[-1][DELETIONS].problems == ("no topic is deleted: what",)
+        assert reports[-1][DELETIONS].time_ms == pytest.approx(time.time() * 1000, abs=60_000)
+        rounds.round()
+        assert rounds.round()[DELETIONS].changed == 1
+
+
+@pytest.mark.parametrize("error", [KafkaTimeout("no answer"), Fenced("another one", 90), ZeroDivisionError()])
+def test_what_was_done_is_reported_whatever_fails_after_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr("mirror.alignment.deletion_decision.CONFIRM_MS", 0)
+    site.write('on-topic-deleted = "delete"\nacls = {sync = true}\n')
+    site.pair.source.add_topic("u")
+    del site.pair.source.topics["t"]
+    lines, reports = list[str](), list[KindReports]()
+    kind = target_rounds(site.load()[1], reports.append)
+    with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
+        one_round(lambda: nullcontext(rounds), kind, lambda _: None)
+        fail_with(monkeypatch, AclAlignment, error)
+        one_round(lambda: nullcontext(rounds), kind, lines.append)
+    assert (reports[-1][DELETIONS].changed, reports[-1][ACLS].error) == (1, error)
+    assert lines == [
+        "topics and ACLs: topic paris.t was deleted, as t on the source",
+        f"topics and ACLs: {problem_of(error)}",
+    ]
+
+
+def test_after_another_owner_has_begun_no_kind_fences_that_one(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.write('on-topic-deleted = "delete"\nacls = {sync = true}\n')
+    error = Fenced("another one", 90)
+    fail_with(monkeypatch, ConfigAlignment, error)
+    with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
+        with pytest.raises(Fenced):
+            rounds.round()
+        assert [one.error for one in rounds.fenced(error).values()] == [error] * 3
+
+
+def test_a_failed_round_keeps_what_is_known_to_differ(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.source["retention.ms"], site.target["retention.ms"] = "5", "6"
     with Reconciling(*site.load(), CreatedTopics(), beside_copies=True) as rounds:
         last = rounds.round()
+        fail_with(monkeypatch, ConfigAlignment, KafkaError("what"))
+        assert rounds.round()[CONFIGS].by_reason() == {"differed-before": 1}
     report = target_rounds(site.load()[1], lambda _: None).failed(last, "no answer")
     assert (report[CONFIGS].by_reason(), report[CONFIGS].is_in_step) == ({"differed-before": 1}, False)
     assert list(target_rounds(site.load()[1], lambda _: None).problems(report)) == [

@@ -15,7 +15,8 @@ from mirror.config.load import load
 from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds
-from mirror.spark.driver.rounds.reconciling import CreatedTopics, KindReports, Reconciling, target_rounds
+from mirror.spark.driver.rounds.reconciling import CreatedTopics, Reconciling, target_rounds
+from mirror.spark.preflight.flow_reconciler import KindReports
 from tests.alignment.deletions.deletion_site import DeletionSite
 from tests.alignment.permissions.authorizer import topic
 from tests.polling import eventually

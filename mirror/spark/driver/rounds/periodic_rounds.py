@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar
 
-from mirror.errors import Fenced, MirrorError
+from mirror.errors import Fenced, MirrorError, is_outage, problem_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -45,6 +45,8 @@ class RoundKind(Generic[R]):
     """The lines to warn of, once each."""
     failed: Callable[[R | None, str], R]
     """The report of a round that failed, after the last report."""
+    errors: Callable[[R], Mapping[str, Exception]] = field(default=lambda _: {})
+    """Why parts of a round have failed, by the lines of these in ``problems``."""
     watches: bool = False
     """Whether what is new on the source ends the wait for the next round."""
     wait_first: bool = False
@@ -66,7 +68,7 @@ class Rounds(Protocol[R_co]):
         """Let the next round fence the run that has fenced this one."""
         ...
 
-    def fenced(self, error: Fenced) -> R_co:
+    def fenced(self, error: Fenced, /) -> R_co:
         """Return the report of a round that ended with ``error``."""
         ...
 
@@ -181,11 +183,11 @@ class PeriodicRounds(Generic[R]):
         began_ms, began_cpu_ms = _now_ms(), _cpu_ms(rounds)
         try:
             report = rounds.round()
-            if self._outages is not None:
-                self._outages.recovered(self._kind.subject)
-            self._report(report)
+            errors = self._kind.errors(report)
+            self._report(report, errors)
         except Fenced as error:
-            self._report(rounds.fenced(error))
+            report = rounds.fenced(error)
+            self._report(report, self._kind.errors(report))
             rounds.give_way()
             self._schedule.pause(_now_ms() + _FENCED_WAIT_MS)
             return True
@@ -194,7 +196,7 @@ class PeriodicRounds(Generic[R]):
             self._schedule.after(began_ms, _now_ms(), 0)
             return isinstance(error, MirrorError)
         self._schedule.after(began_ms, _now_ms(), _cpu_ms(rounds) - began_cpu_ms)
-        return True
+        return all(isinstance(error, MirrorError) for error in errors.values())
 
     def _look(self, rounds: Rounds[R]) -> None:
         """Have the next round begin if there are news."""
@@ -206,27 +208,33 @@ class PeriodicRounds(Generic[R]):
         except MirrorError:
             schedule.listing_ms = schedule.due_ms  # the next round reports it, in its time
 
-    def _report(self, report: R, *, warns: bool = True) -> None:
+    def _report(self, report: R, errors: Mapping[str, Exception]) -> None:
         """Report a round, and warn of what is new in it. Errors of both are kept from the rounds."""
         self._last, kind = report, self._kind
-        problems = frozenset(kind.problems(report))
+        problems, away = frozenset(kind.problems(report)), self._away(errors)
         try:
             kind.on_report(report)
         except Exception as error:  # noqa: BLE001 - a full disk must not end the rounds
             problems |= {f"the state of the {kind.subject} could not be reported: {problem_of(error)}"}
         with contextlib.suppress(Exception):  # what is not printed now is a new problem in the next round
-            for line in sorted(problems - self._warned) if warns else ():
+            for line in sorted(problems - self._warned - away):
                 self._warn(f"{kind.subject}: {line}")
             self._warned = problems
 
     def _failed(self, error: Exception) -> None:
-        reported = self._outages is not None and self._outages.failed(self._kind.subject, error)
-        self._report(self._kind.failed(self._last, problem_of(error)), warns=not reported)
+        problem = problem_of(error)
+        self._report(self._kind.failed(self._last, problem), {problem: error})
 
-
-def problem_of(error: Exception) -> str:
-    """Return the line about ``error`` in a report; it begins with the type of an error that is not expected."""
-    return str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
+    def _away(self, errors: Mapping[str, Exception]) -> frozenset[str]:
+        """Report that clusters do not answer, or do again; return the lines that are not to be printed beside that."""
+        if self._outages is None:
+            return frozenset()
+        away = {line: error for line, error in errors.items() if is_outage(error)}
+        for error in away.values():
+            self._outages.failed(self._kind.subject, error)
+        if not away:
+            self._outages.recovered(self._kind.subject)
+        return frozenset(away)
 
 
 def _cpu_ms(rounds: Rounds[R]) -> int:

@@ -6,30 +6,27 @@ import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, Self
 
-from mirror.alignment import acls, topic_configs, topic_deletions
 from mirror.alignment.differences import KindReport
 from mirror.alignment.inventory import TIMEOUT_MS
-from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS
-from mirror.errors import Fenced, KafkaError, is_outage
+from mirror.alignment.sync_state import CONFIGS
+from mirror.errors import printable
 from mirror.groups.positions import GroupsReport
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
 from mirror.spark.driver.rounds.periodic_rounds import RoundKind
-from mirror.spark.preflight.flow_reconciler import FlowReconciler
+from mirror.spark.preflight.flow_reconciler import WORDS, FlowReconciler, KindReports, fenced_in, kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.errors import Fenced
 
 Created = dict[str, dict[str, str]]
 """The configurations that topics were created with, by target topic."""
-KindReports = dict[str, KindReport]
-"""By the kind's name in the state of a flow."""
 TARGET: Final = "topics and ACLs"
 """The rounds about all but groups, as the beginning of a warning."""
 GROUPS: Final = "consumer groups"
-_WORDS: Final = {CONFIGS: topic_configs.WORDS, DELETIONS: topic_deletions.WORDS, ACLS: acls.WORDS}
 
 
 class CreatedTopics:
@@ -56,18 +53,11 @@ class CreatedTopics:
                 self._of_flow.get(flow, {}).pop(topic, None)
 
 
-def kinds_of(flow: FlowConfig) -> list[str]:
-    """Return the kinds that ``flow`` keeps in step, in the order of a round."""
-    wanted = {CONFIGS: flow.configs == "sync", DELETIONS: flow.deletes_topics, ACLS: flow.acls.sync}
-    return [kind for kind, is_kept in wanted.items() if is_kept]
-
-
 class Reconciling:
     """The rounds about topics and ACLs of one flow. Its calls wait for the clusters; use it in one thread."""
 
     def __init__(self, config: MirrorConfig, flow: FlowConfig, created: CreatedTopics, *, beside_copies: bool) -> None:
         """Raises ConfigError."""
-        self._config: Final = config
         self._flow: Final = flow
         self._created: Final = created
         self._beside_copies: Final = beside_copies
@@ -84,27 +74,15 @@ class Reconciling:
         self._clients.close()
 
     def round(self) -> KindReports:
-        """Bring what differs in step. What concerns one kind alone is in its report. Raises KafkaError, Fenced."""
-        sides, spent = self._sides.again(), 0
-        for kind in kinds_of(self._flow):
-            try:
-                if kind == CONFIGS:
-                    created = self._created.of(self._flow.name)
-                    found = self._reconciler.configs(sides, beside_copies=self._beside_copies, created=created)
-                    self._created.forget(self._flow.name, created)
-                    spent = found.spent
-                elif kind == DELETIONS:
-                    found = self._reconciler.deletions(sides, spent=spent)
-                else:
-                    found = self._reconciler.acls(sides)
-            except Fenced:
-                raise
-            except KafkaError as error:
-                if is_outage(error):
-                    raise
-                found = _failed(self._last, kind, str(error))
-            self._last[kind] = found
-        return dict(self._last)
+        """Bring what differs in step; what keeps a kind from it is in its report. Raises Fenced."""
+        created = self._created.of(self._flow.name)
+        beside = self._beside_copies
+        found = self._last = self._reconciler.round(self._sides.again(), beside_copies=beside, created=created)
+        if CONFIGS in found and found[CONFIGS].error is None:
+            self._created.forget(self._flow.name, created)
+        if (fenced := fenced_in(found)) is not None:
+            raise fenced
+        return found
 
     def has_news(self) -> bool:
         """Return False: everything waits for the next round."""
@@ -114,9 +92,9 @@ class Reconciling:
         """Let the next round fence the owner that has fenced this one."""
         self._reconciler.give_way()
 
-    def fenced(self, error: Fenced) -> KindReports:
-        """Return the report of a round that another owner has ended."""
-        return {one: _failed(self._last, one, str(error)) for one in kinds_of(self._flow)}
+    def fenced(self, _: Fenced) -> KindReports:
+        """Return the reports of the round that another owner has ended."""
+        return self._last
 
     def network_ms(self) -> int:
         """Return the CPU time of the network threads, which all clients of the process share."""
@@ -138,6 +116,9 @@ def target_rounds(
         on_report=on_report,
         problems=problems,
         failed=lambda last, problem: {kind: _failed(last or {}, kind, problem) for kind in kinds_of(flow)},
+        errors=lambda report: {
+            printable(line): one.error for one in report.values() if one.error is not None for line in one.problems
+        },
         wait_first=wait_first,
     )
 
@@ -155,5 +136,5 @@ def group_rounds(flow: FlowConfig, on_report: Callable[[GroupsReport], None]) ->
 
 
 def _failed(last: Mapping[str, KindReport], kind: str, problem: str) -> KindReport:
-    before = last.get(kind, KindReport(words=_WORDS[kind]))
+    before = last.get(kind, KindReport(words=WORDS[kind]))
     return before.failed(problem, SystemClock().unix_ms())
