@@ -85,7 +85,8 @@ class FlowSettings(OwnTable):
         default="earliest", description='"earliest", "latest" or a timestamp such as "2026-01-31T00:00:00Z"'
     )
     """where a partition without progress begins: `"earliest"`, `"latest"` or a time such as `"2026-01-31T00:00:00Z"`.
-    With `"latest"`, a partition that appears after the first start of a stream is copied from its beginning
+    With `"latest"`, a partition that appears after the first start of a stream is copied from its beginning; the
+    stream waits while it cannot read its status topic
     """
     from_: Annotated[str | int, BeforeValidator(positions.check_position)] = Field(
         default="", alias="from", description=positions.POSITION_HELP
