@@ -66,9 +66,10 @@ class CopyAction(enum.Enum):
     FAIL_ATTEMPT = "end the attempt with the outcome of its error"
     STOP_ATTEMPT = "end the attempt with the outcome of a copy that is to end"
     CLOSE = "close the writer"
+    ABANDON = "record that the end of the attempt has failed, free what it holds, and wait for the time of the backoff"
     WAIT = "wait for the time of the backoff"
+    PAUSE = "decide nothing for the backoff of a failure"
     FINISH = "make the result final"
-    FAIL = "make the result final, with the error of its end"
     GO_ON = "nothing: the state ends by itself"
 
 
@@ -90,8 +91,6 @@ _CHECKS: Final = Transition(CopyState.CHECKING_SOURCE, CopyAction.CHECK_SOURCE)
 _BEGINS: Final = Transition(CopyState.OPENING, CopyAction.BEGIN_ATTEMPT)
 _WAITS: Final = Transition(CopyState.BACKING_OFF, CopyAction.WAIT)
 _FINISHES: Final = Transition(CopyState.DONE, CopyAction.FINISH)
-_GIVES_UP: Final = Transition(CopyState.DONE, CopyAction.FAIL)
-"""Its writer is closed, or cannot be: the fence of the next copy ends what it has left."""
 
 
 def _stays(state: CopyState) -> Transition:
@@ -138,7 +137,8 @@ TRANSITIONS: Final[Mapping[CopyState, Mapping[CopyEvent, Transition]]] = {
         CopyEvent.RETRIES: _BEGINS,
         CopyEvent.BACKS_OFF: _WAITS,
         CopyEvent.FINISHED: _FINISHES,
-        CopyEvent.FAILED: _GIVES_UP,
+        # Its writer is closed, or cannot be: the fence of the next attempt ends what it has left.
+        CopyEvent.FAILED: Transition(CopyState.BACKING_OFF, CopyAction.ABANDON),
         # It ends by itself, soon, and what ended the attempt remains the outcome.
         CopyEvent.STOP: _stays(CopyState.ABORTING),
         CopyEvent.STOP_NOW: _stays(CopyState.ABORTING),
@@ -147,11 +147,12 @@ TRANSITIONS: Final[Mapping[CopyState, Mapping[CopyEvent, Transition]]] = {
         CopyEvent.RETRIES: _BEGINS,
         CopyEvent.UNCONFIRMED: _WAITS,
         CopyEvent.FINISHED: _FINISHES,
-        CopyEvent.FAILED: _GIVES_UP,
+        CopyEvent.FAILED: Transition(CopyState.BACKING_OFF, CopyAction.PAUSE),
         CopyEvent.STOP: _stays(CopyState.BACKING_OFF),
         CopyEvent.STOP_NOW: _stays(CopyState.BACKING_OFF),
     },
     CopyState.DONE: {
+        CopyEvent.FAILED: _stays(CopyState.DONE),
         CopyEvent.STOP: _stays(CopyState.DONE),
         CopyEvent.STOP_NOW: _stays(CopyState.DONE),
     },

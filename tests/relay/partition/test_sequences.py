@@ -574,6 +574,28 @@ def test_writer_is_closed_beside_the_final_commit() -> None:
     assert run.writer.closed is not None, "its other batches are not sent any more"
 
 
+def test_fence_long_after_an_attempt_that_had_acquired_is_of_another_run() -> None:
+    """The attempt ends while the source is checked: by then its own late requests were executed, or never are."""
+    run = harness().opened_with(claimed(0))
+    run.context.retries_allowed = True
+    run.fetch(young(run, 0))
+    run.writer.fences_in_doubt = 1
+    run.acquired()
+    run.ack_all()
+    run.fetch_fails(OffsetOutOfRange("t-0: out of range", 1))
+    run.commit()
+    run.context.source_lookups[-1].set_exception(KafkaTimeout("no leader"))
+    run.context.run_until_idle()
+    run.closed()
+    run.back_off()
+    run.opened_with(claimed(1))
+    run.fetch(young(run, 1))
+    run.acquired()
+    run.fail(0, Fenced("another run", 47))
+    run.closed()
+    assert run.copy.state is CopyState.BACKING_OFF, "the control record is read before the next fence"
+
+
 def test_fence_by_a_late_request_of_its_own_is_retried() -> None:
     run = harness().opened_with(claimed(0))
     run.fetch(young(run, 0))

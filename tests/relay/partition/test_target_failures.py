@@ -377,7 +377,7 @@ def test_unexpected_error_fails_only_its_copy_and_is_logged(caplog: pytest.LogCa
     run.writer.send_error = ValueError("odd")
     run.fetch(made(0))
     assert run.ended_with(Outcome.FAILED).error == "ValueError: odd"
-    assert "t-0: unexpected error; this partition's copy fails" in caplog.text
+    assert "t-0: unexpected error while copying; the other partitions continue" in caplog.text
 
 
 def test_step_on_a_failed_answer_finds_the_failure() -> None:

@@ -3,8 +3,8 @@
 ::
 
     OPENING ──► RESOLVING_PROGRESS ──► COPYING ◄──► CHECKING_SOURCE (what the source still has)
-       ▲                                  │
-       │                                  ▼
+       ▲ ▲                                │
+       │ └────────── (at once) ────────┐  ▼
     BACKING_OFF ◄──────────────────── ABORTING ──► DONE
 
 Every recovery is the same: close the writer, open another one, which fences the old one, read the progress, and resume
@@ -32,7 +32,6 @@ from mirror.relay.partition.states import (
     CopyAction,
     CopyEvent,
     CopyState,
-    UnknownEvent,
     following,
 )
 from mirror.relay.progress.committed import Progress
@@ -43,6 +42,9 @@ if TYPE_CHECKING:
 
 _ENDING: Final = frozenset({CopyState.ABORTING, CopyState.BACKING_OFF})
 """The states that last no longer than some time."""
+
+_UNRECORDED: Final = frozenset({CopyState.BACKING_OFF, CopyState.DONE})
+"""The states in which an error does not become the outcome of an attempt."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -86,40 +88,35 @@ class CopyMachine:
 
     def step(self, now: int) -> None:
         """Make all the progress that is possible without waiting."""
-        happens = True
-        while happens:
+        self._advance(None, now)
+
+    def stop(self, now: int, *, immediately: bool) -> None:
+        """End the copy, in order or now, as the table says; nothing more begins."""
+        self._advance(CopyEvent.STOP_NOW if immediately else CopyEvent.STOP, now)
+
+    def _advance(self, event: CopyEvent | None, now: int) -> None:
+        """Take ``event`` if there is one, and then all that happens without waiting.
+
+        It ends: an error in ABORTING leads to BACKING_OFF, where the next one has the copy wait.
+        """
+        while True:
             try:
-                event = self._observe(now)
-                happens = event is not None
-                if event is not None:
-                    self._take(event, now)
-            except UnknownEvent:
-                raise
-            except MirrorError as error:
-                self._fail(error, now)
-            except Exception as error:  # noqa: BLE001 - it is logged, and ends this copy, and no other
-                source = self._parts.copy.source
-                _log.exception("%s: unexpected error; this partition's copy fails, the others continue", source)
-                self._fail(as_mirror_error(error), now)
+                event = event or self._observe(now)
+                if event is None:
+                    break
+                self.state, action = following(self.state, event)
+                event = None
+                self._act(action, now)
+            except Exception as error:  # noqa: BLE001 - it ends this copy's attempt, and no other copy
+                if not isinstance(error, MirrorError) or self.state in _UNRECORDED:
+                    source, state = self._parts.copy.source, self.state.value
+                    _log.exception("%s: unexpected error while %s; the other partitions continue", source, state)
+                self._error, event = as_mirror_error(error), CopyEvent.FAILED
         recorder, attempt = self._parts.recorder, self.attempt
         if attempt is not None:
             recorder.on_step(attempt, self._parts.reader, now)
         elif self.state is not CopyState.DONE:
             recorder.timeline.enter(PHASE_OF_STATE[self.state], now)
-
-    def stop(self, now: int, *, immediately: bool) -> None:
-        """End the copy, in order or now, as the table says; nothing more begins."""
-        self._take(CopyEvent.STOP_NOW if immediately else CopyEvent.STOP, now)
-        self.step(now)
-
-    def _take(self, event: CopyEvent, now: int) -> None:
-        """Go on to what follows from ``event``. Raises UnknownEvent if it cannot happen now."""
-        self.state, action = following(self.state, event)
-        self._act(action, now)
-
-    def _fail(self, error: BaseException, now: int) -> None:
-        self._error = error
-        self._take(CopyEvent.FAILED, now)
 
     def _observe(self, now: int) -> CopyEvent | None:  # noqa: PLR0911 - one for each state
         """Return what happens in the present state; None: nothing yet."""
@@ -139,7 +136,7 @@ class CopyMachine:
             case CopyState.DONE:
                 return None
 
-    def _act(self, action: CopyAction, now: int) -> None:  # noqa: C901, PLR0912 - one case for each
+    def _act(self, action: CopyAction, now: int) -> None:  # noqa: C901 - one case for each
         match action:
             case CopyAction.BEGIN_ATTEMPT:
                 self._parts.retry.on_attempt_begun()
@@ -152,20 +149,19 @@ class CopyMachine:
                 self._present.read(now)
             case CopyAction.CHECK_SOURCE:
                 self._present.check_source(now)
-            case CopyAction.END_ATTEMPT:
-                self._end_attempt(self._present.end, now)
-            case CopyAction.FAIL_ATTEMPT:
-                self._end_attempt(self._failed(), now)
-            case CopyAction.STOP_ATTEMPT:
-                self._end_attempt(self._stopped(), now)
+            case CopyAction.END_ATTEMPT | CopyAction.FAIL_ATTEMPT | CopyAction.STOP_ATTEMPT:
+                self._end_attempt(action, now)
             case CopyAction.CLOSE:
                 self._ending.close(now)
+            case CopyAction.ABANDON:
+                failed = self._failed()
+                self._parts.retry.on_attempt_ended(failed.outcome, failed.reason, None)
+                self._ending.abandon(now)
             case CopyAction.WAIT:
                 self._ending.wait(now)
+            case CopyAction.PAUSE:
+                self._ending.pause(now)
             case CopyAction.FINISH:
-                self._finish(now)
-            case CopyAction.FAIL:
-                self._parts.retry.on_attempt_ended(*self._failed()[:2], None)
                 self._finish(now)
             case CopyAction.GO_ON:
                 pass
@@ -188,30 +184,34 @@ class CopyMachine:
         planned, self._planned = self._planned, None  # later attempts read what the first one has committed
         self._opening = Opening(parts, self._writer, now, planned)
 
+    def _end_attempt(self, action: CopyAction, now: int) -> None:
+        copying, self._copying = self._copying, None
+        attempt = None if copying is None else copying.attempt
+        self._ending = Ending(self._parts, self._commits, self._writer, attempt, now)  # abandoned if the rest fails
+        if copying is not None:
+            copying.note_acquisition()
+        if copying is not None and action is CopyAction.END_ATTEMPT:
+            end = copying.end
+        elif action is CopyAction.STOP_ATTEMPT:
+            end = self._stopped(attempt)
+        else:
+            end = self._failed()
+        if not end.changes_way:
+            self._parts.retry.on_attempt_ended(end.outcome, end.reason, self._waited_ms(copying, now))
+        self._ending.begin(now, changes_way=end.changes_way)
+
     def _failed(self) -> AttemptEnd:
-        if self._copying is not None:
-            self._copying.note_acquisition()
         return AttemptEnd(self._parts.failures.outcome_of(self._error), str(self._error))
 
-    def _stopped(self) -> AttemptEnd:
+    def _stopped(self, attempt: CopyAttempt | None) -> AttemptEnd:
         # A new leader of the target that does not answer holds up nothing if no commit waits for it.
-        attempt = self.attempt
         complete = attempt is not None and self._parts.copy.range.open_ended and attempt.is_complete
         return AttemptEnd(self._parts.retry.outcome_now(complete=complete))
 
-    def _end_attempt(self, end: AttemptEnd, now: int) -> None:
-        copying, self._copying = self._copying, None
-        attempt = None if copying is None else copying.attempt
-        if copying is not None:
-            copying.note_acquisition()
-        if not end.changes_way:
-            self._parts.retry.on_attempt_ended(end.outcome, end.reason, self._waited_ms(copying, now))
-        self._ending = Ending(self._parts, self._commits, self._writer, attempt, now, changes_way=end.changes_way)
-
     def _finish(self, now: int) -> None:
         parts = self._parts
+        parts.retry.close(now)  # first: without a final result, what was copied would be reported as unfinished
         parts.context.keep_segments(parts.copy, parts.indexing.take_rest())
-        parts.retry.close(now)
 
     def _waited_ms(self, copying: Copying | None, now: int) -> int | None:
         """Return how long the first undelivered batch of an attempt that ends has waited; None if there is none."""

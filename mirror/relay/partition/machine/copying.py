@@ -110,6 +110,8 @@ class Copying:
         parts, attempt = self._parts, self._current
         shrank = parts.target_check.update(attempt, self._writer, now, ended=parts.reader.ended)
         advanced = shrank or attempt.advance(now)
+        if attempt.acquired:
+            self.note_acquisition()  # at once: requests in doubt are executed within their timeout from now on
         if isinstance(advanced, TargetShrank):
             parts.target_check.tracker.regression = attempt.outbox.regression
             return self._ends(AttemptEnd(None, advanced.reason))
@@ -125,8 +127,8 @@ class Copying:
         return self._on_advanced(now, copied=advanced is Advance.COPIED)
 
     def note_acquisition(self) -> None:
-        """Note the fencing requests of an attempt that ends."""
-        self._opening.note_acquisition(acquired=self.attempt is not None and self.attempt.acquired)
+        """Note the fencing requests of an attempt that has acquired its partition, or ends."""
+        self._opening.note_acquisition(acquired=self._writer.acquired)
 
     def _ends(self, end: AttemptEnd) -> CopyEvent:
         self.end = end

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 from mirror.relay.partition.attempts.attempt import CopyAttempt
-from mirror.relay.partition.limits import ABORT_TIMEOUT_MS, CONFIRM_MS
+from mirror.relay.partition.limits import ABORT_TIMEOUT_MS, CONFIRM_MS, FAILURE_BACKOFF_MS
 from mirror.relay.partition.parts.commit_recorder import CommitRecorder
 from mirror.relay.partition.parts.copy_parts import CopyParts
 from mirror.relay.partition.states import CopyEvent
@@ -24,32 +25,39 @@ class Ending:
         writer: TargetWriter,
         attempt: CopyAttempt | None,
         now: int,
-        *,
-        changes_way: bool,
     ) -> None:
-        """Begin the last commit, and close the writer behind it.
-
-        ``attempt``: None if it does not read; ``changes_way``: another one continues it, the other way.
-        """
+        """``attempt``: None if it does not read."""
         self.until_ms = now + ABORT_TIMEOUT_MS
         """Until when the present state lasts at most."""
         self._parts: Final = parts
         self._commits: Final = commits
         self._writer: Final = writer
         self._attempt: Final = attempt
-        self._changes_way: Final = changes_way
-        self._final_commit = None if attempt is None else attempt.final_commit(now)
+        self._changes_way = False
+        self._final_commit: Future[None] | None = None
         self._is_closed = False
         self._pause_ms = 0
-        parts.context.stop_reading(parts.copy)
-        if attempt is not None:
-            attempt.end(now)
+        self._paused_until_ms = now
+
+    # --- its last commit
+
+    def begin(self, now: int, *, changes_way: bool) -> None:
+        """Begin the last commit, and close the writer behind it.
+
+        ``changes_way``: another attempt continues this one, the other way.
+        """
+        attempt, self._changes_way = self._attempt, changes_way
+        self._final_commit = None if attempt is None else attempt.final_commit(now)
+        self._release(now)
         if self._final_commit is not None and attempt is not None and attempt.commits_rest:
-            parts.call.begin(self._final_commit)
+            self._parts.call.begin(self._final_commit)
         else:
             self._close()
 
-    # --- its last commit
+    def _release(self, now: int) -> None:
+        self._parts.context.stop_reading(self._parts.copy)
+        if self._attempt is not None:
+            self._attempt.end(now)
 
     def take_end(self, now: int) -> CopyEvent | None:
         """Return what follows, once what is awaited has ended, or was not answered in time."""
@@ -82,11 +90,22 @@ class Ending:
         closed = self._writer.close(ABORT_TIMEOUT_MS)
         self._parts.call.begin(self._final_commit or closed)
 
+    def abandon(self, now: int) -> None:
+        """Free what the attempt holds, although its end has failed, and wait for the time of the backoff."""
+        self._release(now)
+        if not self._is_closed:
+            self._close()
+        # None: no attempt follows, as `take_backoff` finds. A retry that is due at once could fail in the same way.
+        self._pause_ms = max(self._parts.retry.next_backoff_ms() or 0, CONFIRM_MS)
+        self.wait(now)
+
     # --- the backoff
 
     def take_backoff(self, now: int) -> CopyEvent | None:
         """Return what follows, once the backoff is over, or no other attempt is to follow."""
         retry = self._parts.retry
+        if now < self._paused_until_ms and not retry.winding_up:
+            return None
         if not retry.keeps_backing_off:
             return CopyEvent.FINISHED
         if now < self.until_ms:
@@ -99,3 +118,7 @@ class Ending:
     def wait(self, now: int) -> None:
         """Wait for the pause that was decided."""
         self.until_ms = now + self._pause_ms
+
+    def pause(self, now: int) -> None:
+        """Wait before it is decided again what follows, which has failed: each step would try it."""
+        self.until_ms = self._paused_until_ms = now + FAILURE_BACKOFF_MS

@@ -104,7 +104,8 @@ class Opening:
         if self._waits or (future := self._parts.call.pop_done()) is None:
             return None
         error = future.exception()
-        self._note_fences(answered=error is None)
+        if self._writer.way is not Way.SEQUENCES:
+            self._note_fences(answered=error is None)
         if isinstance(error, KafkaTimeout):
             raise self._expired(DeliveryPhase.FENCING, error, now)
         if error is not None:

@@ -75,8 +75,12 @@ class FailureClassifier:
         After the coordinator has ``answered``, it executes older requests within ``request_timeout_ms``; a commit does
         not show that it has.
         """
+        now_ms = self._unix_ms()
+        if now_ms >= self._in_doubt_until_ms:
+            self._fences_in_doubt = 0
         self._fences_in_doubt += in_doubt
-        self._in_doubt_until_ms = deadline(self._unix_ms(), request_timeout_ms) if answered else FOREVER_MS
+        if answered or in_doubt:
+            self._in_doubt_until_ms = deadline(now_ms, request_timeout_ms) if answered else FOREVER_MS
 
     def delivery_outcome(
         self, failure: DeliveryFailure, *, committed: int, committing_ms: int

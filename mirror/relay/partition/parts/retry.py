@@ -121,7 +121,7 @@ class RetryController:
     @property
     def keeps_backing_off(self) -> bool:
         """Whether a copy that backs off is still to be retried."""
-        return not self.winding_up and (self._outcome is None or self._may_retry())
+        return not self.winding_up and (self._outcome is None or (self._is_retriable and self._may_retry()))
 
     @property
     def may_begin(self) -> bool:
