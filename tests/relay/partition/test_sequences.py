@@ -23,7 +23,7 @@ from mirror.relay.progress.position import TargetLogCut
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.records import CONTROL
 from tests.relay.copy_harness import CopyHarness, made, progress_at
-from tests.relay.hand_context import TOPIC_ID
+from tests.relay.hand_context import TIMES, TOPIC_ID
 
 DAY_MS = 86_400_000
 MARK = TargetMark(topic_id="a", end=50, leader_epoch=3, producer_id=7)
@@ -593,6 +593,18 @@ def test_fence_long_after_an_attempt_that_had_acquired_is_of_another_run() -> No
     run.acquired()
     run.fail(0, Fenced("another run", 47))
     run.closed()
+    assert run.copy.state is CopyState.BACKING_OFF, "the control record is read before the next fence"
+
+
+def test_late_requests_of_an_attempt_may_fence_it_only_for_a_while_after_it_has_acquired() -> None:
+    run = harness().opened_with(claimed(0))
+    run.context.retries_allowed = True
+    run.fetch(young(run, 0))
+    run.writer.fences_in_doubt = 1
+    run.acquired()
+    wait(run, TIMES.request_timeout_ms)
+    run.fail(0, Fenced("another run", 47))
+    run.commit()
     assert run.copy.state is CopyState.BACKING_OFF, "the control record is read before the next fence"
 
 
