@@ -4,8 +4,9 @@
 
     Admin ──Side──► cluster, topics, configurations, brokers, ACLs, groups ──► views: check, plan, drift, rehearsal
 
-A command observes each cluster once, and a stream anew in each round. Whatever was decided, it was decided from one
-state: two listings of a cluster's topics may differ.
+A command that only reads observes each cluster once; a command that changes something begins a new observation for each
+flow, and a stream for each round. Whatever was decided, it was decided from one state: two listings of a cluster's
+topics may differ.
 """
 
 from __future__ import annotations
@@ -39,6 +40,14 @@ _BROKERS_MS: Final = 10_000
 GROUP_KINDS: Final = ("classic", "consumer")
 
 
+# Invariant: An observation serves one command, or one flow of a command that changes something, or one round: nothing
+#   that lives longer keeps one, and nothing that was made after it is decided by it.
+# Test: tests/test_observation.py::test_only_what_ends_with_one_command_or_round_keeps_an_observation
+# Test: tests/alignment/
+#   test_commands_on_fakes.py::test_a_flow_is_brought_in_step_with_what_earlier_flows_of_the_command_have_made
+# Test: tests/rehearsal/test_command_on_fakes.py::test_what_changes_while_the_groups_are_read_is_seen
+# Test: tests/spark/discovery/
+#   test_topic_watch.py::test_a_topic_that_is_made_again_while_others_are_prepared_is_given_to_a_task_with_its_new_id
 class Side:
     """What one cluster shows. A fact that could not be read fails in the same way for each view. For any thread.
 
@@ -85,37 +94,53 @@ class Side:
         """All topics that the client may describe, by name, also internal ones."""
         return self._once("topics", lambda: self.admin.list_topics(timeout_ms=self._timeout_ms))
 
-    def describe(self, names: Iterable[str]) -> Outcomes[str, TopicDescription]:
+    def describe(self, names: Iterable[str], timeout_ms: int | None = None) -> Outcomes[str, TopicDescription]:
         """Return the topics of these names; those that do not exist are absent.
 
         What the listing of all topics does not have is asked for by name: brokers say then why it is not shown.
+        ``timeout_ms`` bounds that call, instead of the observation's.
         """
         with self._lock:
             listed = self._facts.get("topics", {})
             return self._each(
                 "topic",
                 names,
-                lambda wanted: self.admin.describe_topics(wanted, partial=True, timeout_ms=self._timeout_ms),
+                lambda wanted: self.admin.describe_topics(
+                    wanted, partial=True, timeout_ms=timeout_ms or self._timeout_ms
+                ),
                 listed,
             )
 
-    def configs(self, topics: Iterable[str]) -> Outcomes[str, dict[str, ConfigEntry]]:
-        """Return the configurations of these topics, by key, with the defaults that apply to them."""
+    def configs(self, topics: Iterable[str], timeout_ms: int | None = None) -> Outcomes[str, dict[str, ConfigEntry]]:
+        """Return the configurations of these topics, by key, with the defaults that apply to them.
 
-        def read(names: Collection[str]) -> Outcomes[str, dict[str, ConfigEntry]]:
-            resources = [ConfigResource.topic(name) for name in names]
-            found = self.admin.describe_configs(resources, partial=True, timeout_ms=self._timeout_ms)
-            return Outcomes(
-                {one.name: entries for one, entries in found.items()},
-                {one.name: error for one, error in found.failed.items()},
-            )
-
-        return self._each("config", topics, read)
+        ``timeout_ms`` bounds the call, instead of the observation's.
+        """
+        return self._each("config", topics, lambda names: self._read_configs(names, timeout_ms or self._timeout_ms))
 
     def own_configs(self, topics: Iterable[str]) -> Outcomes[str, dict[str, str]]:
-        """Return what is set on each of these topics itself, as key -> value."""
-        found = self.configs(topics)
-        return Outcomes({name: own_values(entries) for name, entries in found.items()}, found.failed)
+        """Return what is set on each of these topics itself, as key -> value.
+
+        The defaults that brokers return with it are not kept: of 10,000 topics these are 600,000 values.
+        """
+
+        def read(names: Collection[str]) -> Outcomes[str, dict[str, str]]:
+            found = self._read_configs(names, self._timeout_ms)
+            return Outcomes({name: own_values(entries) for name, entries in found.items()}, found.failed)
+
+        with self._lock:
+            names = list(topics)
+            entries = self._facts.get(("each", "config"), {})
+            known = {name: own_values(entries[name]) for name in names if isinstance(entries.get(name), dict)}
+            return self._each("own", names, read, known)
+
+    def _read_configs(self, topics: Collection[str], timeout_ms: int | None) -> Outcomes[str, dict[str, ConfigEntry]]:
+        resources = [ConfigResource.topic(name) for name in topics]
+        found = self.admin.describe_configs(resources, partial=True, timeout_ms=timeout_ms)
+        return Outcomes(
+            {one.name: entries for one, entries in found.items()},
+            {one.name: error for one, error in found.failed.items()},
+        )
 
     @property
     def versions(self) -> Mapping[str, BrokerVersions]:
@@ -137,10 +162,16 @@ class Side:
         """The log directories of all brokers that answer within 10 s, by path, with the size of each log."""
         return self._once("logs", lambda: self.admin.describe_log_dirs(partial=True, timeout_ms=_BROKERS_MS))
 
-    @property
-    def groups(self) -> Collection[str]:
-        """The consumer groups that the client may describe; brokers have 10 s to list them."""
-        return self._once("groups", lambda: self.admin.list_groups(kinds=GROUP_KINDS, timeout_ms=_BROKERS_MS).keys())
+    def groups(self, timeout_ms: int | None = None) -> Collection[str]:
+        """Return the consumer groups that the client may describe.
+
+        ``timeout_ms`` bounds the call, instead of the observation's.
+        """
+
+        def read() -> Collection[str]:
+            return self.admin.list_groups(kinds=GROUP_KINDS, timeout_ms=timeout_ms or self._timeout_ms).keys()
+
+        return self._once("groups", read)
 
     def acls(self, kind: ResourceType) -> tuple[AclBinding, ...]:
         """Return the ACLs of resources of one kind."""

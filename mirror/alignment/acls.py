@@ -119,7 +119,7 @@ class AclAlignment:
                 target_topics=topics,
                 owned_topics=owned,
                 # Those of the source that this client may not describe are absent.
-                source_groups=() if self.rules.takes_group is None else sides.source.groups,
+                source_groups=() if self.rules.takes_group is None else sides.source.groups(),
                 kept_groups=self._kept(owned, known, plan),
             ),
         )

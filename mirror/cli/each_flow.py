@@ -52,6 +52,7 @@ def ask_each(
 ) -> Answers[T]:
     """Check all ``flows``, and ask for each one that is not refused; the clusters are observed once for all of this.
 
+    A command that changes something begins a new observation for each flow, which sees what earlier ones have made.
     Raises FlowsRefused if all are refused.
     """
     with Clusters(config) as clusters:

@@ -13,6 +13,7 @@ from mirror.cli.app import app
 from mirror.client import Admin
 from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.spark.preflight import drift
+from mirror.spark.preflight.flow_checks import Findings, check_flows
 from mirror.spark.run_control import RunControlClient
 from mirror.wire.api import Api
 from tests.fakes.cluster import FakeCluster
@@ -257,16 +258,53 @@ def test_a_cluster_that_does_not_answer_is_status_1(site: Site) -> None:
     assert site.invoke("drift").exit_code == 1
 
 
-@pytest.mark.parametrize("command", ["plan", "drift", "rehearse"])
-def test_a_command_lists_the_topics_of_each_cluster_once(site: Site, command: str) -> None:
-    """Whatever it says is about one state: checks, comparisons and the plan are views of one observation."""
+@pytest.mark.parametrize(("command", "listings"), [("plan", 1), ("drift", 1), ("rehearse", 2)])
+def test_a_command_lists_the_topics_of_each_cluster_once(site: Site, command: str, listings: int) -> None:
+    """Whatever it says is about one state: checks, comparisons and the plan are views of one observation.
+
+    A rehearsal begins a new one after the groups, which may take minutes.
+    """
     with site.file.open("a") as file:
         file.write(f'on-topic-deleted = "delete"\n[flows.{FLOW}.acls]\nsync = true\n[flows.{FLOW}.groups]\n')
     site.ask("apply")
     clusters = site.pair.source, site.pair.target
     before = [_listings(cluster) for cluster in clusters]
     site.ask(command)
-    assert [_listings(cluster) - count for cluster, count in zip(clusters, before, strict=True)] == [1, 1]
+    assert [_listings(cluster) - count for cluster, count in zip(clusters, before, strict=True)] == [listings] * 2
+
+
+def test_a_flow_is_brought_in_step_with_what_earlier_flows_of_the_command_have_made(site: Site) -> None:
+    """The second flow copies the topics that the first one creates, besides another one of the same cluster."""
+    text = site.file.read_text().split("[flows.")[0]
+    site.pair.target.add_topic("other")
+    text += '[flows.a]\nsource = "paris"\ntarget = "berlin"\ntopics = ["t"]\nnaming = "identity"\n'
+    text += '[flows.b]\nsource = "berlin"\ntarget = "paris"\ntopics = ["t", "other"]\n'
+    site.file.write_text(text)
+    done = site.invoke("apply")
+    assert done.exit_code == 0, done.output
+    assert {"berlin.t", "berlin.other"} <= site.pair.source.topics.keys()
+    seen = site.invoke("drift")
+    assert seen.exit_code == 0, seen.output
+
+
+def test_a_topic_that_is_made_again_during_the_checks_is_adopted_with_its_new_id(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.pair.target.add_topic("paris.t", 2)
+
+    def check(*arguments: Any) -> Findings:
+        found = check_flows(*arguments)
+        site.pair.target.topics.pop("paris.t")
+        site.pair.target.add_topic("paris.t", 2)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mirror.cli.each_flow.check_flows", check)
+        adopted = site.invoke("apply", "--flow", FLOW, "--adopt", "paris.t")
+    assert "topic paris.t was adopted" in adopted.output
+    site.source["retention.ms"] = LONG_ENOUGH
+    assert site.ask("apply")[0] == 0
+    assert site.target == {"retention.ms": LONG_ENOUGH}, "it is the flow's"
 
 
 def _listings(cluster: FakeCluster) -> int:

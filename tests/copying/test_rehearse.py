@@ -226,7 +226,7 @@ def test_a_topic_that_is_missing_on_the_target_costs_no_time_and_is_not_ready(
     commit(pair.source, name, topic, 0)
     found = rehearsed(pair, tmp_path, topic, f"--group={name}")
     assert not found["ready"]
-    assert {"topic", "partition"} <= {one["kind"] for one in found["obstacles"]}
+    assert {"topic", "partition"} <= {one["kind"] for one in found["blockers"]}
     (group,) = found["groups"]
     assert not group["ready"]
     assert all(move["action"] for move in group["partitions"])

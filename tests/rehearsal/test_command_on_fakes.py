@@ -14,6 +14,8 @@ from typer.testing import CliRunner, Result
 from mirror.cli.app import app
 from mirror.client import Admin, TopicPartition
 from mirror.config.load import load
+from mirror.groups.reverse import ReverseGroups
+from mirror.groups.sync import GroupSync
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress.flow_topic import status_topic_of
 from mirror.spark.ledger.status_table import Reported, StatusTable, read_status
@@ -285,6 +287,29 @@ def test_the_way_back_is_rehearsed(site: Site) -> None:
     site.commit(source=220)
     status, move = site.move("--reverse")
     assert (status, move["reason"], move["skipped"]) == (3, "skips-records", 20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "groups", "side"), [([], (GroupSync, "round"), 0), (["--reverse"], (ReverseGroups, "read"), 1)]
+)
+def test_what_changes_while_the_groups_are_read_is_seen(
+    site: Site, monkeypatch: pytest.MonkeyPatch, arguments: list[str], groups: tuple[type, str], side: int
+) -> None:
+    """That may take minutes, in which a topic that no flow copies gets a consumer."""
+    site.commit(source=137, target=137)
+    read = getattr(*groups)
+    old = (site.pair.source, site.pair.target)[side]
+
+    def slowly(*given: Any, **how: Any) -> Any:
+        found = read(*given, **how)
+        old.add_topic("uncovered")
+        old.groups[GROUP][TopicPartition("uncovered", 0)] = GroupOffset(1, 0, "")
+        return found
+
+    monkeypatch.setattr(*groups, slowly)
+    status, found = site.ask(*arguments)
+    assert status == 3
+    assert any("uncovered" in one["name"] for one in found["blockers"]), found["blockers"]
 
 
 def test_the_offsets_of_both_sides_differ(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

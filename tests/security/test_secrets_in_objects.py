@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
@@ -17,6 +19,7 @@ from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import ConfigError
 from mirror.producer.settings import ProducerSettings
 from mirror.spark.tasks.options import FlowOptions
+from tests.security.certificates import Authority, key_pem
 from tests.security.marker import Search
 
 MARKER = "m4rk3r-of-a-secret"
@@ -99,7 +102,7 @@ def config(tmp_path: Path) -> Path:
     secrets.mkdir()
     for number, way in enumerate(WAYS):
         lines.append(f"[clusters.c{number}]")
-        for key, value in options(way).items():
+        for key, value in {**options(way), **loadable(way, tmp_path)}.items():
             if MARKER in value:
                 (secrets / f"clusters__c{number}__{key.replace('.', '_')}").write_text(value)
             else:
@@ -109,6 +112,27 @@ def config(tmp_path: Path) -> Path:
     file = tmp_path / "mirror.toml"
     file.write_text("\n".join(lines))
     return file
+
+
+def loadable(way: str, folder: Path) -> dict[str, str]:
+    """What TLS of ``way`` reads, with the same secrets: files, or a key with the marker in front of it."""
+    authority = Authority(folder, "root")
+    if way == "passphrase":
+        return {"ssl.keystore.location": str(authority.identity("keys", password=MARKER).path)}
+    if way == "stores":
+        client = authority.identity("client")
+        chain, root = (x509.load_pem_x509_certificate(each.encode()) for each in (client.chain, authority.pem))
+        sealed, trust, keys = BestAvailableEncryption(MARKER.encode()), folder / "trust.p12", folder / "keys.p12"
+        trust.write_bytes(pkcs12.serialize_java_truststore([pkcs12.PKCS12Certificate(root, b"root")], sealed))
+        keys.write_bytes(pkcs12.serialize_key_and_certificates(b"client", client.key, chain, None, sealed))
+        return {"ssl.truststore.location": str(trust), "ssl.keystore.location": str(keys)}
+    if way == "key":
+        client = authority.identity("client")
+        return {
+            "ssl.keystore.key": f"{MARKER}\n{key_pem(client.key)}",
+            "ssl.keystore.certificate.chain": client.chain,
+        }
+    return {}
 
 
 @pytest.mark.parametrize("by", ["folder", "environment"])

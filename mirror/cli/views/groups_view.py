@@ -44,7 +44,8 @@ class LogEnds:
 
     def __init__(self, config: MirrorConfig, flow: FlowConfig) -> None:
         with ExitStack() as stack:
-            self._sides = stack.enter_context(open_sides(config, flow))
+            sides = stack.enter_context(open_sides(config, flow))
+            self._source, self._target = sides.source.admin, sides.target.admin
             self._clients = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -55,11 +56,11 @@ class LogEnds:
 
     def of_source(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the last stable offsets of the partitions whose leaders answer. Raises KafkaError if none does."""
-        return _last_stable(self._sides.source.admin, tps)
+        return _last_stable(self._source, tps)
 
     def of_target(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The same on the target."""
-        return _last_stable(self._sides.target.admin, tps)
+        return _last_stable(self._target, tps)
 
 
 def _last_stable(admin: Admin, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -89,7 +89,7 @@ class TopicWatch:
         self.targets = self._prepare(dict(islice(lacking.items(), _MOST_PREPARED)), gone)
         if gone:
             self._known.clear()  # one that has come back meanwhile is new
-        self._assign(self.targets, sides)
+        self._assign(self.targets, sides.again())  # to prepare them may take minutes
         self._lacking = dict(islice(lacking.items(), _MOST_PREPARED, None))
         return bool(self._lacking)
 

@@ -77,7 +77,8 @@ class JobParts:
     flow: FlowConfig
     options: FlowOptions
     ledger: Ledger
-    sides: Sides
+    observe: Callable[[], Sides]
+    """Returns a new observation of both clusters."""
     run: ClaimedRun
     planner: FlowPlanner
     results: FlowResults
@@ -92,7 +93,7 @@ class JobParts:
 
         ``copied`` are the ranges that have a task, which reports what becomes of them.
         """
-        plan = self.planner.plan(self.sides.again(), self.targets(), number)
+        plan = self.planner.plan(self.observe(), self.targets(), number)
         owned = {(one.topic, one.partition) for one in copied}
         without_task = [one for one in plan.results_without_task if (one.topic, one.partition) not in owned]
         plan = replace(plan, results_without_task=without_task)
@@ -107,7 +108,7 @@ class JobParts:
         of_job = TaskSpec(
             run=self.run.run,
             job=plan.period,
-            renew_ms=0 if first_period is None else recommit_after_ms(self.sides.target),
+            renew_ms=0 if first_period is None else recommit_after_ms(self.observe().target),
             generation=self.run.generation,
             refresh_ms=flow.refresh_ms,
             period_ms=FOREVER_MS if first_period is None else flow.period_ms,
@@ -144,7 +145,7 @@ class FollowedJob:
             _JOB,
             rows,
             parts.run,
-            parts.sides.target.admin,
+            parts.observe().target.admin,
             self._clock,
             settle_within_ms=self._settle_within_ms,
             warn=parts.lines.warn,
@@ -160,7 +161,7 @@ class FollowedJob:
         self._failures = FailureLines(parts.run.run)
         with contextlib.suppress(KafkaError):  # they only cost a little time
             self._assigner.delete_outdated()
-        self._renew_ms = recommit_after_ms(parts.sides.target)
+        self._renew_ms = recommit_after_ms(parts.observe().target)
         self._job_results = JobResults(
             parts.results,
             parts.ledger,
@@ -332,7 +333,7 @@ class BoundedJob:
         """
         found: OpenTransactions = withheld
         with contextlib.suppress(MirrorError):
-            found = still_open(self._parts.sides.source.admin, withheld, SystemClock().unix_ms())
+            found = still_open(self._parts.observe().source.admin, withheld, SystemClock().unix_ms())
         noteworthy = {tp: one for tp, one in found.items() if one.is_noteworthy}
         for line in describe_oldest(noteworthy):
             self._parts.lines.warn_once(line)

@@ -178,8 +178,8 @@ class FlowRun:
         status.prepared(targets)
         status.began(self._initial, targets)
         self._rounds.report_to(status.report_groups, status.report_sync)
-        sides = resources.enter_context(open_sides(self._config, flow))
-        self._learn_addresses(sides)
+        observe = resources.enter_context(open_sides(self._config, flow)).again
+        self._learn_addresses(observe())
         context = self._context()
         if self._ending.is_asked():
             return self._ended()
@@ -195,7 +195,7 @@ class FlowRun:
             flow=flow,
             options=options,
             ledger=self.ledger,
-            sides=sides,
+            observe=observe,
             run=claimed,
             planner=FlowPlanner(
                 self._config,

@@ -118,9 +118,9 @@ class TopicUpkeep:
         """The target topics that were missing the last time, and those of which it was said that they are deleted."""
 
     def __enter__(self) -> Self:
-        sides = self._resources.enter_context(open_sides(self._config, self._flow))
+        observe = self._resources.enter_context(open_sides(self._config, self._flow)).again
         name = f"mirror-topics-{self._flow.name}"
-        self._thread = threading.Thread(target=self._run, args=(sides,), name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(observe,), name=name, daemon=True)
         self._thread.start()
         return self
 
@@ -128,11 +128,11 @@ class TopicUpkeep:
         self._ended.set()
         self._thread.join(_JOIN_S)
 
-    def _run(self, sides: Sides) -> None:
+    def _run(self, observe: Callable[[], Sides]) -> None:
         with self._resources:
             while not self._ended.wait(max(0, min(step.due_ms for step in self._steps) - self._clock.now()) / 1000):
                 step = min(self._steps, key=lambda each: each.due_ms)
-                pause = self._do(step, sides.again())
+                pause = self._do(step, observe())
                 step.due_ms = self._clock.now() + pause
 
     def _do(self, step: _Step, sides: Sides) -> int:

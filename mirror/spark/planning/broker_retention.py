@@ -14,7 +14,7 @@ from mirror.broker_settings import (
     TRANSACTION_TIME,
     BrokerSetting,
 )
-from mirror.errors import KafkaError
+from mirror.errors import FlowError, KafkaError
 from mirror.producer.settings import PRODUCER_KEYS
 
 if TYPE_CHECKING:
@@ -109,10 +109,10 @@ def _retention_minutes(settings: Mapping[str, str | None]) -> int:
     return int(settings.get(_OFFSETS_RETENTION) or _KAFKA_DEFAULT_MINUTES)
 
 
-def _read(target: Side) -> tuple[dict[str, str | None], KafkaError | None]:
+def _read(target: Side) -> tuple[dict[str, str | None], KafkaError | FlowError | None]:
     """Return the settings of one of the brokers, or nothing and the error that kept them from being read."""
     try:
         entries = target.broker_settings
-    except KafkaError as error:
+    except (KafkaError, FlowError) as error:  # a FlowError if the cluster does not answer
         return {}, error
     return {key: entries[key].value for key in _KEYS if key in entries}, None

@@ -38,6 +38,8 @@ class Needs:
     epochs: bool = False
     """Whether a log that ends at its progress is compared with what was copied, by leader epochs."""
     target_logs: bool = False
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Log start offsets of the source that are known, and are not read."""
     call_timeout_ms: int | None = None
     """The time-out of each look-up of offsets; None: that of the cluster's configuration."""
 
@@ -113,7 +115,7 @@ def observe_flow(flow: FlowConfig, sides: Sides, needs: Needs = ALL) -> FlowObse
         listed = sides.source.topics
         topics = {name: listed[name] for name in select_topics(flow, listed)}
     unnameable = too_long(flow, topics)
-    source = _SourceReading(flow, topics, sides.source.admin, needs.call_timeout_ms)
+    source = _SourceReading(flow, topics, sides.source.admin, needs)
     targets = {
         TopicPartition(flow.target_topic(name), one.partition)
         for name, topic in topics.items()
@@ -166,9 +168,7 @@ def _without_source(flow: FlowConfig, sides: Sides) -> FlowObservation:
 class _SourceReading:
     """Reads the source's offsets in two steps: log starts at once, ends in :meth:`partitions`."""
 
-    def __init__(
-        self, flow: FlowConfig, topics: Mapping[str, TopicDescription], source: Admin, call_timeout_ms: int | None
-    ) -> None:
+    def __init__(self, flow: FlowConfig, topics: Mapping[str, TopicDescription], source: Admin, needs: Needs) -> None:
         self._flow: Final = flow
         self._partitions: Final = [
             (topic, partition, TopicPartition(topic.name, partition.partition))
@@ -177,11 +177,14 @@ class _SourceReading:
         ]
         self._with_leader: Final = [tp for _, partition, tp in self._partitions if partition.leader != NO_LEADER]
         self._source: Final = source
-        self._call_timeout_ms: Final = call_timeout_ms
+        self._call_timeout_ms: Final = needs.call_timeout_ms
         self._failed: Final[dict[TopicPartition, KafkaError]] = {}
         """Those that did not answer once are not asked again."""
-        starts = self._results(self._with_leader, EARLIEST)
-        self._earliest: Final = {tp: result.offset for tp, result in starts.items()}
+        known = needs.starts
+        starts = self._results((tp for tp in self._with_leader if tp not in known), EARLIEST)
+        self._earliest: Final = {tp: known[tp] for tp in self._with_leader if tp in known} | {
+            tp: result.offset for tp, result in starts.items()
+        }
         # For the end, the leader of a log without epochs (formats before version 2) reports its own epoch all the same.
         self._have_epochs: Final = {tp for tp, result in starts.items() if result.leader_epoch >= 0}
 
@@ -306,7 +309,7 @@ def read_logs(
 
     ``timeout_ms`` bounds each call; None: the cluster's configuration does. Raises KafkaError.
     """
-    topics = side.describe({tp.topic for tp in wanted})
+    topics = side.describe({tp.topic for tp in wanted}, timeout_ms)
     led = {
         TopicPartition(name, one.partition): one.leader != NO_LEADER
         for name, topic in topics.items()

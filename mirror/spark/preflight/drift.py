@@ -146,8 +146,10 @@ def apply(
     fails once topics are prepared, also because a run begins meanwhile, is among the problems. Raises FlowError if no
     topic matches or one cannot be adopted, KafkaError.
     """
+    sides = sides.again()  # earlier flows of the command have made topics since
     if adopted:
         _adopt(config, flow, adopted, sides)
+        sides = sides.again()
     owned = owned_topics(config, flow)
     prepared = prepare_topics(flow, sides, recorder=creation_recorder(config, flow), owned=owned)
     obstacles = {topic: obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items()}

@@ -61,7 +61,7 @@ def _followed_groups(flow: FlowConfig, source: Observed) -> list[str] | None:
     if not flow.follows_groups:
         return None
     try:
-        listed = source.groups
+        listed = source.groups(_LOOKUP_TIMEOUT_MS)
     except KafkaError:
         return None
     return sorted(group for group in listed if flow.groups.includes(group) and not is_own_group(group))

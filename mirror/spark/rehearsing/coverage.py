@@ -41,7 +41,7 @@ def coverage(
     wanted = {TopicPartition(flow.target_topic(tp.topic), tp.partition) for tp in partitions}
     names = {tp.topic for tp in partitions}
     possible = {flow.target_topic(name) for name in names - too_long(flow, names).keys()}
-    topics = target.describe(possible)
+    topics = target.describe(possible, CALL_TIMEOUT_MS)
     there = {TopicPartition(name, one.partition) for name, topic in topics.items() for one in topic.partitions}
     bounds = log_bounds(target, there - wanted)
     yield from target_only(_sizes(there - wanted, bounds), flow.source, flow.target)

@@ -72,6 +72,7 @@ def rehearse(request: Request, sides: Sides) -> Rehearsal:
     with open_sync(config, flow, only=request.groups) as sync:
         report = sync.round(write=False, keep_logs=True)
         # Only now: so no group is behind the end, and nothing has arrived that the index does not have.
+        sides = sides.again()  # the groups may take minutes
         reported, unread = _reported(config, flow)
         seen = FlowObserver(flow, SystemClock().unix_ms).observe(sides, reported)
         ends = log_bounds(sides.target, {one.target for state in report.groups.values() for one in state.positions})

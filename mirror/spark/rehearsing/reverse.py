@@ -46,12 +46,13 @@ _NOT_COMPARED: Final = "topics, configurations and ACLs are not compared: no flo
 
 def rehearse_back(request: Request, sides: Sides) -> Rehearsal:
     """Read both clusters of a flow, and decide about the way back. Raises FlowError if no topic matches, KafkaError."""
-    flow, config, (source, target) = request.flow, request.config, sides
+    flow, config = request.flow, request.config
     clients = flow.name, source_options(config, flow), target_options(config, flow), flow.copy_policy()
     rules = only_groups(rules_of(flow), request.groups)
     feeding = feeding_flow(config, flow), also_fed(config, flow)
     with ReverseGroups(*clients, rules, SystemClock(), *feeding) as way_back:
         positions, problems = way_back.read()
+        source, target = sides = sides.again()  # the groups may take minutes
         seen = FlowObserver(flow, SystemClock().unix_ms).observe(sides, StatusTable())
         partitions = _partitions(flow, sides)
         others = {old: new for old, new in partitions.items() if new not in way_back.logs}

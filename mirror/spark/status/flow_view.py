@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from mirror.spark.planning.flow_observation import FlowObservation
     from mirror.spark.planning.range_planner import SourcePartition
 
-_NEEDS: Final = Needs(call_timeout_ms=10_000)
+_CALL_TIMEOUT_MS: Final = 10_000
 """A leader that does not answer must not keep the status of the others from being shown."""
+_KEPT_MS: Final = 1
+"""Log start offsets, and target topics with copies, are read again after so long for each partition: every 10 s for
+10,000 partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,8 @@ class FlowView:
 class FlowObserver:
     """Observes one flow again and again, and keeps what changes rarely.
 
-    That is how long the source's topics retain their records, and where a flow that ends at a time does: once the
+    Some seconds, if it has thousands of partitions: where the source's logs start, and which topics have its copies.
+    Always: how long the source's topics retain their records, and where a flow that ends at a time does: once the
     source has deleted the first record of that time, it returns a later one.
     """
 
@@ -81,13 +85,19 @@ class FlowObserver:
         self._retention_ms: dict[str, int | None] = {}
         self._until: Final[dict[TopicPartition, int]] = {}
         self._withheld: dict[TopicPartition, OpenTransaction] | None = None
+        self._starts: Final[dict[TopicPartition, int]] = {}
+        self._copies: Final[dict[str, TopicDescription | None]] = {}
+        self._kept_from_ms = 0
 
     def observe(self, sides: Sides, table: StatusTable) -> FlowView:
         """Read both clusters, or the one that is not away; ``table`` is what runs have reported.
 
         Raises FlowError if no topic matches, KafkaError if a cluster does not answer that is not known to be away.
         """
-        seen = self._with_ends(observe_flow(self._flow, sides, _NEEDS).heard())
+        self._forget_late(self._unix_ms())
+        needs = Needs(starts=self._starts, call_timeout_ms=_CALL_TIMEOUT_MS)
+        seen = self._with_ends(observe_flow(self._flow, sides, needs).heard())
+        self._starts.update((one.tp, one.earliest) for one in seen.partitions if one.leader != NO_LEADER)
         of_target = sides.target.away is None
         run = RunControlClient(sides.target.admin, self._flow.name).read() if of_target else None
         time_ms = self._unix_ms()
@@ -124,6 +134,12 @@ class FlowObserver:
             away={name: " ".join(str(error).split()) for name, error in seen.away.items()},
         )
 
+    def _forget_late(self, now_ms: int) -> None:
+        if not 0 <= now_ms - self._kept_from_ms < len(self._starts) * _KEPT_MS:
+            self._starts.clear()
+            self._copies.clear()
+            self._kept_from_ms = now_ms
+
     def _with_ends(self, seen: FlowObservation) -> FlowObservation:
         for one in seen.partitions:
             if one.until is not None:
@@ -137,7 +153,7 @@ class FlowObserver:
         if not unread:
             return self._retention_ms
         try:
-            found = source.configs(unread)
+            found = source.configs(unread, _CALL_TIMEOUT_MS)
         except KafkaError:
             return self._retention_ms  # The next observation tries again.
         for name, entries in found.items():
@@ -168,12 +184,14 @@ class FlowObserver:
         """Return why the copies of partitions with progress are not on the target, by the ids of its topics."""
         marks = {tp: mark for tp, found in progress.items() if (mark := found.target) is not None and mark.end > 0}
         marked = [one for one in seen.partitions if one.tp in marks]
-        described = target.describe({one.target_topic for one in marked})
+        if unread := {one.target_topic for one in marked} - self._copies.keys():
+            described = target.describe(unread)
+            self._copies.update(dict.fromkeys(unread - described.failed.keys()) | described)
         found: dict[TopicPartition, str] = {}
         for one in marked:
-            if one.target_topic in described.failed:
-                continue
-            topic, mark, offset = described.get(one.target_topic), marks[one.tp], progress[one.tp].offset
+            if one.target_topic not in self._copies:
+                continue  # it could not be described
+            topic, mark, offset = self._copies[one.target_topic], marks[one.tp], progress[one.tp].offset
             topic_id = "" if topic is None else str(topic.topic_id or "")
             if not _exists(one, topic):
                 found[one.tp] = deleted_text(self._flow.name, one.target_tp, mark, offset)

@@ -249,6 +249,26 @@ def test_a_target_topic_that_is_deleted_while_the_stream_runs_is_created_again(s
     assert stream.target_topics() == {"a.orders": 2}
 
 
+def test_a_topic_that_is_made_again_while_others_are_prepared_is_given_to_a_task_with_its_new_id(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To prepare thousands of topics takes minutes."""
+    stream.site.a.add_topic("orders-new", [5])
+    prepare = stream.prepare
+
+    def slowly(topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
+        prepared = prepare(topics, gone)
+        del stream.site.a.kafka.topics["orders-new"]
+        stream.site.a.add_topic("orders-new", [5])
+        return prepared
+
+    monkeypatch.setattr(stream, "prepare", slowly)
+    stream.begin()
+    stream.refresh()
+    (given,) = (one for one in stream.assigner.ranges() if one.topic == "orders-new")
+    assert given.topic_id == str(stream.site.a.kafka.topics["orders-new"].topic_id)
+
+
 def test_a_partition_that_cannot_be_added_keeps_no_other_one_from_it_and_is_tried_again(stream: Stream) -> None:
     """Its permission may come later than it."""
     stream.site.a.add_topic("orders-new", [5]).add_topic("orders-secret", [5])

@@ -7,7 +7,9 @@ import pytest
 from mirror.client import Admin, TopicPartition
 from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.relay.progress.target_log import TargetMark
+from mirror.spark.status import flow_view
 from mirror.telemetry.lag.lags import LagState
+from mirror.wire.api import Api
 from tests.spark.flow_harness import configuration
 from tests.spark.status_harness import StatusHarness, only_partition
 
@@ -62,6 +64,29 @@ def test_what_was_copied_into_a_topic_that_is_gone_is_all_behind(site: StatusHar
     assert one.trouble is not None
     assert one.trouble.line.startswith(f"{word}: target a.orders-0 ")
     assert 'on-target-recreated = "start-over"' in one.trouble.line
+
+
+def test_many_target_topics_with_copies_are_described_less_often(
+    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow_view, "_KEPT_MS", 3_000)
+    site.a.add_topic("orders", [100])
+    site.b.add_topic("a.orders", [50])
+    commit_into(site, "an-earlier-one", 50)
+
+    def described() -> int:
+        asked = [call.body.topics or () for call in site.b.kafka.calls(Api.METADATA)]
+        return sum(any(one.name == "a.orders" for one in topics) for topics in asked)
+
+    with site.watch() as watch:
+        before = described()
+        for _ in range(3):
+            assert only_partition(watch).lag.state is LagState.FAILED
+            site.later(0.9)
+        assert described() == before + 1
+        site.later(1)
+        assert only_partition(watch).lag.state is LagState.FAILED
+        assert described() == before + 2
 
 
 def test_a_flow_that_starts_over_has_not_begun_in_the_new_topic(site: StatusHarness) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.client import Admin
+from mirror.client import EARLIEST, LATEST, Admin
 from mirror.config.load import load
 from mirror.errors import ConnectionFailed, KafkaTimeout, MirrorError
 from mirror.relay.model.way import Way
@@ -17,7 +17,7 @@ from mirror.spark import clusters
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.status_table import LastError, StatusTable
-from mirror.spark.status import status_reader
+from mirror.spark.status import flow_view, status_reader
 from mirror.spark.status.flow_status import FlowStatus
 from mirror.spark.status.lag_monitor import LagMonitor, pause_ms
 from mirror.telemetry.lag.lags import LagState
@@ -159,6 +159,27 @@ def test_retention_is_read_once_for_each_topic(site: StatusHarness) -> None:
         site.later(2)
         found = watch.read()
     assert [each.lag.loss_s for each in found.partitions] == [60.0, 70.0]
+
+
+def test_log_starts_of_many_partitions_are_read_less_often(
+    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow_view, "_KEPT_MS", 3_000)
+    site.a.add_topic("orders", [100, 100])
+    with site.watch() as watch:
+        for _ in range(3):
+            site.looked(watch, 1)
+        # Twice each time: the last stable offset, and the high watermark.
+        assert (site.asked.count(LATEST), site.asked.count(EARLIEST)) == (12, 2)
+        site.a.add_topic("orders-2", [3], earliest=1)
+        assert watch.read().partitions[2].earliest == 1, "of one that is new it is not known"
+        assert site.asked.count(EARLIEST) == 3
+        site.later(5)
+        watch.read()
+        assert site.asked.count(EARLIEST) == 3
+        site.later(1)
+        watch.read()
+        assert site.asked.count(EARLIEST) == 6
 
 
 def test_without_permission_for_the_configuration_there_is_no_time_to_loss(site: StatusHarness) -> None:
