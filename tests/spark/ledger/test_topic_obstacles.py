@@ -206,7 +206,7 @@ def test_a_later_preparation_changes_new_topics_only(pair: PlannerHarness, monke
     pair.a.add_topic("new", [5], configs={"min.insync.replicas": "9"})
     (line,) = again(pair, everything, first.targets).warnings
     assert "a.new: min.insync.replicas = 9" in line
-    assert sorted(asked) == ["a.new", "new"]
+    assert set(asked) == {"a.new", "new"}
 
 
 def test_a_target_topic_that_was_deleted_is_created_again(pair: PlannerHarness) -> None:
