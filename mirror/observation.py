@@ -152,7 +152,9 @@ class Side:
         """The settings of one of the brokers, by key."""
 
         def read() -> Mapping[str, ConfigEntry]:
-            resource = ConfigResource.broker(self.cluster.brokers[0].node_id)
+            if not (brokers := self.cluster.brokers):
+                raise KafkaError(f"cluster {self.name} shows no broker that is available; all of them may be fenced")
+            resource = ConfigResource.broker(brokers[0].node_id)
             return self.admin.describe_configs([resource], timeout_ms=_BROKERS_MS)[resource]
 
         return self._once("settings", read)

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,16 @@ def test_only_names_that_were_not_read_before_are_asked_for(cluster: FakeCluster
     ]
     assert named[-1] == ["clicks"]
     assert {"none", "orders"} <= {name for names in named[:-1] for name in names}
+
+
+def test_a_cluster_that_shows_no_broker_is_an_error_that_says_so(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a controller that has fenced all brokers: `mirror drift` ended with an IndexError."""
+    described = FakeAdmin(cluster).describe_cluster()
+    monkeypatch.setattr(FakeAdmin, "describe_cluster", lambda *_, **__: replace(described, brokers=()))
+    with pytest.raises(KafkaError, match="cluster a shows no broker"):
+        _ = observed(cluster).broker_settings
 
 
 def test_a_topic_that_the_listing_does_not_have_says_why(cluster: FakeCluster) -> None:
