@@ -6,6 +6,8 @@ import random
 import threading
 import uuid
 from collections import Counter
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, wait
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,6 +15,8 @@ import pytest
 
 from mirror.backoff import Backoff
 from mirror.consumer.fetched import Fetched
+from mirror.relay.batches.encoder import Encoder
+from mirror.relay.batches.reencode import ReencodeResult, Steps
 from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END, Outcome
@@ -204,8 +208,17 @@ def change_first_drop_others(record: Record) -> Record | None:
     return record._replace(value=b"changed") if record.offset == 0 else None
 
 
-def test_a_flow_s_transform_is_applied(harness: TaskHarness) -> None:
+def test_a_flow_s_transform_is_applied(harness: TaskHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The transform was loaded, but never called: records were copied unchanged."""
+    submit = Encoder.submit
+
+    def encoded(self: Encoder, key: Hashable, begin: Callable[[], Steps]) -> Future[ReencodeResult]:
+        """The encoder's thread runs in real time, and the task's clock does not wait for it."""
+        job = submit(self, key, begin)
+        wait([job], 20)
+        return job
+
+    monkeypatch.setattr(Encoder, "submit", encoded)
     results = harness.copy(transform=f"{__name__}:change_first_drop_others")
     assert {result.outcome for result in results} == {Outcome.COMPLETE}
     assert all([record.value for record in sent] == [b"changed"] for sent in harness.target.sent.values())
