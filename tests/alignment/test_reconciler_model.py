@@ -256,7 +256,7 @@ class Owners(RuleBasedStateMachine):
     @precondition(lambda self: any(value.startswith("theirs") for value in self.world.target.values()))
     @rule()
     def give_back(self) -> None:
-        """Whoever has set values on the target makes them those of the source."""
+        """What a person has set on the target becomes equal to the source."""
         for name in OWNED:
             if self.world.target.get(name, "").startswith("theirs"):
                 self._make_equal(name)

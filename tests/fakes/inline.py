@@ -1,4 +1,4 @@
-"""A network thread without a thread, for the real clients: whoever calls turns the loop until the call is answered."""
+"""A network thread without a thread, for the real clients: the caller turns the loop until the call is answered."""
 
 from __future__ import annotations
 

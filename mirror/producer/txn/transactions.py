@@ -451,7 +451,7 @@ class Transactions:
         self._fail_offsets(self._needs_abort())
         self._pending_calls.fail(self._needs_abort())
 
-    # Invariant: A transaction that outlived transaction.timeout.ms is told from a fence by the clock, and its producer
+    # Invariant: A transaction that outlived transaction.timeout.ms differs from a fence by the clock, and its producer
     #   continues.
     # Test: tests/producer/
     #   test_transaction_ends.py::test_a_transaction_that_outlives_its_timeout_is_aborted_and_gone_on_from

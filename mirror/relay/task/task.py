@@ -188,7 +188,7 @@ class Task:
         for target, copy, version in settled:
             self._reporter.settle(target, copy, version, now)
         released = [copy for _, copy, _ in settled if copy is not None]
-        # The target forgets the progress of a topic that was deleted, and whoever copies it next has to know of it.
+        # The target forgets the progress of a deleted topic, and the task that copies it next has to know of it.
         self._write_progress(released)
         self._forget(released)
         if not self._lifecycle.lasts or (taken := changes.take_ready(self._by_target, now)) is None:
