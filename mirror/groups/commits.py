@@ -11,10 +11,10 @@ from mirror.client import Admin, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.groups.commit_decision import Act, Intent, Reason
 from mirror.groups.coordinators import CALL_MS, CoordinatorCalls, answers_any
+from mirror.groups.group_partition import GroupPartition, offset_of
 from mirror.groups.intents import GroupTopicKey, StoredIntents, encoded
 from mirror.groups.positions import reason_of
 from mirror.groups.reader import GroupReader
-from mirror.groups.rows import Row, offset_of
 from mirror.relay.progress.fenced_writer import FencedWriter, groups_transactional_id
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
@@ -91,12 +91,12 @@ class GroupCommits:
             take=lambda record: stored.take(record.key, record.value, record.offset),
         )
 
-    def write(self, rows: Sequence[Row]) -> int:
+    def write(self, rows: Sequence[GroupPartition]) -> int:
         """Store the intents, and commit; return how many offsets were committed. Raises KafkaError, Fenced.
 
         That commits have succeeded is stored with the intents of the next call, or by :meth:`close`.
         """
-        by_act: dict[Act, dict[str, list[Row]]] = {act: {} for act in Act}
+        by_act: dict[Act, dict[str, list[GroupPartition]]] = {act: {} for act in Act}
         for row in rows:
             by_act[row.decision.act].setdefault(row.group, []).append(row)
         writes, deletions = by_act[Act.WRITE], by_act[Act.DELETE]
@@ -108,7 +108,7 @@ class GroupCommits:
         self._forget([*gone, *(row for of_group in by_act[Act.FORGET].values() for row in of_group)])
         return done
 
-    def _store(self, rows: Iterable[Row]) -> None:
+    def _store(self, rows: Iterable[GroupPartition]) -> None:
         changes = self._unstored()
         for row in rows:
             key = GroupTopicKey(row.group, row.target.topic)
@@ -117,7 +117,7 @@ class GroupCommits:
                 of_topic[row.target.partition] = row.intent
         self._put(changes)
 
-    def _settle(self, rows: Iterable[Row]) -> None:
+    def _settle(self, rows: Iterable[GroupPartition]) -> None:
         """Remember that commits have succeeded: what they have replaced is not this flow's own any more."""
         changes: dict[GroupTopicKey, dict[int, Intent]] = {}
         for row in rows:
@@ -134,7 +134,7 @@ class GroupCommits:
         """Return the intents, as they are now, of which it is not stored yet that their commits have succeeded."""
         return {key: dict(self.intents.of(key)) for key in self._settled}
 
-    def _forget(self, rows: Iterable[Row]) -> None:
+    def _forget(self, rows: Iterable[GroupPartition]) -> None:
         changes: dict[GroupTopicKey, dict[int, Intent]] = {}
         for row in rows:
             key = GroupTopicKey(row.group, row.target.topic)
@@ -162,7 +162,7 @@ class GroupCommits:
             for group, offsets in resumed.items():
                 self.intents.put_resumed(group, offsets)
 
-    def _commit(self, rows: Mapping[str, list[Row]], until_ms: int) -> int:
+    def _commit(self, rows: Mapping[str, list[GroupPartition]], until_ms: int) -> int:
         offsets: dict[str, _Offsets] = {}
         for row in (row for of_group in rows.values() for row in of_group):
             offset = offset_of(row)
@@ -186,7 +186,7 @@ class GroupCommits:
             row.at_target = offsets[row.group][row.target].offset
         return len(done)
 
-    def _delete(self, rows: Mapping[str, list[Row]], until_ms: int) -> list[Row]:
+    def _delete(self, rows: Mapping[str, list[GroupPartition]], until_ms: int) -> list[GroupPartition]:
         """Delete the target's offsets of groups; return the rows whose offsets are gone."""
         parts = {_Part(group): of_group for group, of_group in rows.items()}
         done = self._run(
@@ -201,13 +201,16 @@ class GroupCommits:
         return done
 
     def _run(
-        self, rows: Mapping[_Part, list[Row]], until_ms: int, submit: Callable[[_Part, int], Future[_Outcomes]]
-    ) -> list[Row]:
+        self,
+        rows: Mapping[_Part, list[GroupPartition]],
+        until_ms: int,
+        submit: Callable[[_Part, int], Future[_Outcomes]],
+    ) -> list[GroupPartition]:
         """Run a call for each part of a group, which is given some ms; return the rows for which it has succeeded."""
         outcomes = self._calls.run(
             self._by_coordinator(rows), lambda part: self._begin(until_ms, lambda ms: submit(part, ms))
         )
-        done: list[Row] = []
+        done: list[GroupPartition] = []
         for part, outcome in outcomes.items():
             for row in rows[part]:
                 error = outcome if isinstance(outcome, KafkaError) else outcome.failed.get(row.target)

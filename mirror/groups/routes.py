@@ -11,9 +11,9 @@ from mirror.client import TopicPartition
 from mirror.errors import KafkaError
 from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
 from mirror.groups.commit_decision import Intent, Reason
+from mirror.groups.group_partition import GroupPartition
 from mirror.groups.intents import StoredIntents
 from mirror.groups.other_direction import is_theirs
-from mirror.groups.rows import Row
 from mirror.groups.rules import GroupRules
 from mirror.groups.translation.back_logs import BackLogs
 from mirror.groups.translation.both_directions import BothDirectionsLogs
@@ -133,11 +133,11 @@ class Route:
             return f"what flow {self.theirs.flow} has committed for groups cannot be read: {error}"
         return None
 
-    def intent_of_other(self, row: Row) -> Intent | None:
+    def intent_of_other(self, row: GroupPartition) -> Intent | None:
         """Return the intent of the flow that goes the other way, for the offset of ``row`` on the source."""
         return None if self.theirs is None else self.theirs.get(row.group, row.source)
 
-    def only_came_back(self, row: Row) -> bool:
+    def only_came_back(self, row: GroupPartition) -> bool:
         """Whether it is certain, without the target's offset, that there is nothing to bring over."""
         committed = None if row.committed is None else row.committed.offset
         return row.intent is None and is_theirs(self.intent_of_other(row), committed)
@@ -153,7 +153,7 @@ class Routes:
     """Of topics that this flow and another one feed from each other's side, by the other flow's name."""
     also_fed: AlsoFed
 
-    def one_row_each(self, parts: Iterable[tuple[Route, Row]]) -> list[tuple[Route, Row]]:
+    def one_row_each(self, parts: Iterable[tuple[Route, GroupPartition]]) -> list[tuple[Route, GroupPartition]]:
         """Return one row of each group and target partition, with its route.
 
         Of several, it is the one whose topic the group has committed for. Where this flow and another one feed a topic
@@ -164,7 +164,7 @@ class Routes:
             kept = list(parts)
             self._hold_also_fed(kept)
             return kept
-        found: dict[tuple[str, TopicPartition], tuple[Route, Row]] = {}
+        found: dict[tuple[str, TopicPartition], tuple[Route, GroupPartition]] = {}
         for route, row in parts:
             key = row.group, row.target
             earlier = found.get(key)
@@ -180,7 +180,7 @@ class Routes:
         self._hold_also_fed(kept)
         return kept
 
-    def _hold_also_fed(self, parts: Iterable[tuple[Route, Row]]) -> None:
+    def _hold_also_fed(self, parts: Iterable[tuple[Route, GroupPartition]]) -> None:
         """Hold the rows whose topics are also fed by flows that the translation leaves out."""
         reasons: dict[tuple[Route, str, str], str] = {}
         for route, row in parts:
@@ -190,7 +190,7 @@ class Routes:
             if reasons[of] and row.committed is not None and not row.unread:
                 row.hold(Reason.UNKNOWN, reasons[of])
 
-    def _is_both_directions(self, first: Route, earlier: Row, route: Route, row: Row) -> bool:
+    def _is_both_directions(self, first: Route, earlier: GroupPartition, route: Route, row: GroupPartition) -> bool:
         return first is self.each[0] and earlier.source == row.source and route.name in self.both_directions
 
 

@@ -20,12 +20,18 @@ from mirror.groups.bundles import Committed
 from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
 from mirror.groups.commit_decision import NEVER, Act, Observed, Reason, decide, next_intent, passed_text
 from mirror.groups.commits import GroupCommits
+from mirror.groups.group_partition import (
+    GroupPartition,
+    has_other_metadata,
+    moved_groups,
+    position_of,
+    translated_position,
+)
 from mirror.groups.intents import GroupTopicKey, ResumeKey, encode_key, encode_resumed
 from mirror.groups.other_direction import came_back, has_left
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState, reason_of
 from mirror.groups.reader import unsupported_state
 from mirror.groups.routes import Partners, Route, open_routes
-from mirror.groups.rows import Row, has_other_metadata, moved_groups, position_of, translated_position
 from mirror.groups.rules import GroupRules
 from mirror.groups.translation.logs import PartitionLogs
 from mirror.relay.model.policy import CopyPolicy
@@ -225,7 +231,7 @@ class GroupSync:
         group: str,
         committed: Committed | KafkaError,
         intents: AbstractSet[TopicPartition],
-    ) -> Iterable[Row]:
+    ) -> Iterable[GroupPartition]:
         """Yield the partitions of a group that the flow copies, and those whose offsets it has written before."""
         if isinstance(committed, KafkaError):
             return
@@ -241,16 +247,16 @@ class GroupSync:
         stored = {topic: self._intents.of(GroupTopicKey(group, topic)) for topic in {tp.topic for tp in partitions}}
         for target, source in sorted(partitions.items()):
             intent = stored[target.topic].get(target.partition)
-            row = Row(group, source, target, committed.get(source), intent)
+            row = GroupPartition(group, source, target, committed.get(source), intent)
             if source in committed.failed:
                 row.fail("on the source", committed.failed[source])
             yield row
 
     # --- decisions
 
-    def _translate(self, parts: Iterable[tuple[Route, Row]]) -> dict[TopicPartition, PartitionLogs]:
+    def _translate(self, parts: Iterable[tuple[Route, GroupPartition]]) -> dict[TopicPartition, PartitionLogs]:
         """Translate what each row has committed; return what was read of the logs, by target. Raises KafkaError."""
-        by_route: dict[Route, list[Row]] = {}
+        by_route: dict[Route, list[GroupPartition]] = {}
         for route, row in parts:
             by_route.setdefault(route, []).append(row)
         found: dict[TopicPartition, PartitionLogs] = {}
@@ -264,7 +270,7 @@ class GroupSync:
                     self._translate_one(row, logs[row.source], patient=moving[row.source])
         return found
 
-    def _opened(self, route: Route, rows: Iterable[Row]) -> dict[TopicPartition, PartitionLogs]:
+    def _opened(self, route: Route, rows: Iterable[GroupPartition]) -> dict[TopicPartition, PartitionLogs]:
         partitions: dict[TopicPartition, TopicPartition] = {}
         epochs: dict[TopicPartition, set[int]] = {}
         source_epochs: dict[TopicPartition, set[int]] = {}
@@ -281,7 +287,7 @@ class GroupSync:
                 raise
             return {source: PartitionLogs(problem=f"the index of flow {route.name}: {error}") for source in partitions}
 
-    def _translate_one(self, row: Row, logs: PartitionLogs, *, patient: bool) -> None:
+    def _translate_one(self, row: GroupPartition, logs: PartitionLogs, *, patient: bool) -> None:
         if logs.problem:  # a group whose topic is gone has not deleted its offset itself
             gone = Reason.NO_PARTITION if logs.is_missing else Reason.UNAVAILABLE
             row.hold(Reason.DELETED if row.committed is None else gone, logs.problem)
@@ -300,7 +306,9 @@ class GroupSync:
             except KafkaError as error:
                 row.hold(reason_of(error), str(error))
 
-    def _decide(self, row: Row, route: Route, at_target: Committed | KafkaError, logs: PartitionLogs | None) -> None:
+    def _decide(
+        self, row: GroupPartition, route: Route, at_target: Committed | KafkaError, logs: PartitionLogs | None
+    ) -> None:
         """Decide what to do about a row, from what its group has committed on the target."""
         if isinstance(at_target, KafkaError):
             return
@@ -364,7 +372,7 @@ class GroupSync:
 
     def _conclude(
         self,
-        rows: Iterable[Row],
+        rows: Iterable[GroupPartition],
         committed: Mapping[str, Committed | KafkaError],
         at_target: Mapping[str, Committed | KafkaError],
         changed: Iterable[str],
@@ -399,11 +407,11 @@ class GroupSync:
                 del self._states[group]
 
 
-def _is_absent(row: Row, at_target: Committed | KafkaError) -> bool:
+def _is_absent(row: GroupPartition, at_target: Committed | KafkaError) -> bool:
     return not isinstance(at_target, KafkaError) and row.target not in {**at_target, **at_target.failed}
 
 
-def _detail(row: Row, route: Route, logs: PartitionLogs) -> str:
+def _detail(row: GroupPartition, route: Route, logs: PartitionLogs) -> str:
     """Return what there is to say about the reason of a decision."""
     match row.decision.reason:
         case Reason.UNKNOWN | Reason.NOT_COPIED:

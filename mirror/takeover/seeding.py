@@ -15,7 +15,7 @@ from mirror.errors import KafkaError
 from mirror.relay.offsets.offset_topic import OffsetTopic
 from mirror.relay.offsets.segments import Segment
 from mirror.relay.offsets.segments import key_of as segment_key
-from mirror.relay.partition.parts.anchoring import anchor_at
+from mirror.relay.partition.across_attempts.anchoring import anchor_at
 from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.anchors import Anchor, AnchorCount
 from mirror.relay.progress.anchors import key_of as anchor_key

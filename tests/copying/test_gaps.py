@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
-from mirror.relay.partition.parts import retry
+from mirror.relay.partition.across_attempts import retry
 from mirror.relay.progress.gaps import GapKind
 from mirror.wire.records import Batch
 from tests.copying.gaps import keys, numbered, put, refused

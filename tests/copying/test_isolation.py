@@ -85,7 +85,7 @@ def test_one_sick_partition_costs_the_others_nothing(
         expired.add((error.topic, error.partition))
         return expiry_record(error, output, unix_ms)
 
-    monkeypatch.setattr("mirror.relay.partition.parts.attempt_outcome.expiry_record", record)
+    monkeypatch.setattr("mirror.relay.partition.across_attempts.attempt_outcome.expiry_record", record)
     flows = {exactly_once: filled.target() for exactly_once in (True, False)}
     slow = CopyPolicy(max_bytes_per_second=HEALTHY_BYTES // SLOWLY_S)
     filled.inject()

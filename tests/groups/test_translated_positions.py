@@ -9,14 +9,14 @@ import pytest
 
 from mirror.client import OffsetAndMetadata, TopicPartition
 from mirror.groups.commit_decision import ANY_SOURCE, Intent, Observed, Position
+from mirror.groups.group_partition import GroupPartition, translated_position
 from mirror.groups.positions import TranslatedPosition
-from mirror.groups.rows import Row, translated_position
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
 
 SOURCE, TARGET = TopicPartition("t", 0), TopicPartition("a.t", 0)
 COMMITTED = OffsetAndMetadata(137, 3, "m")
 SEEN = Observed(source=137, target=None, translation=Translation(Place.RECORD, 111))
-ROW = Row("g", SOURCE, TARGET, COMMITTED, None, seen=SEEN)
+ROW = GroupPartition("g", SOURCE, TARGET, COMMITTED, None, seen=SEEN)
 
 _WITHDRAWN: list[dict[str, Any]] = [
     {"target": 111, "standing": 90, "intent": Intent(120, 100, ANY_SOURCE, 111)},
@@ -44,5 +44,5 @@ def test_a_position_is_known_whether_or_not_it_is_committed(seen: Observed, posi
     "row",
     [replace(ROW, seen=None), replace(ROW, committed=None), replace(ROW, seen=replace(SEEN, translation=UNKNOWN))],
 )
-def test_without_an_offset_or_its_translation_there_is_no_position(row: Row) -> None:
+def test_without_an_offset_or_its_translation_there_is_no_position(row: GroupPartition) -> None:
     assert translated_position(row) is None

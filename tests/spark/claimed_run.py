@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from mirror.client import Admin
 from mirror.spark.run_control import RunControlClient
-from mirror.spark.supervision.flow_control import ClaimedRun
+from mirror.spark.supervision.control_record_thread import ClaimedRun
 
 
 class _Control:

@@ -16,7 +16,7 @@ from mirror.relay.batches import refusals, transforms
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyPhase
 from mirror.relay.partition import expiries
-from mirror.relay.partition.parts.gap_check import SourceGapCheck
+from mirror.relay.partition.across_attempts.gap_check import SourceGapCheck
 from mirror.relay.partition.search import position_search
 from mirror.relay.partition.waiting import ENDED
 from mirror.relay.progress import target_log

@@ -98,7 +98,7 @@ class RunControl:
 
 def control_partition(flow: str) -> tuple[str, TopicPartition]:
     """Return the group and the partition that the record is committed for: any copy may commit for that partition."""
-    return f"mirror.{flow}.orders", TopicPartition(topic_of(flow), 0)
+    return f"mirror.{flow}.control", TopicPartition(topic_of(flow), 0)
 
 
 def from_offset(committed: OffsetAndMetadata | None) -> RunControl | None:

@@ -31,8 +31,8 @@ from mirror.spark.driver.telemetry_bridge import run_telemetry
 from mirror.spark.ledger.results import FlowReport, Summary, exit_status, summary_text
 from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
-from mirror.spark.supervision.flow_control import FlowControl
-from mirror.spark.supervision.states import Resumed
+from mirror.spark.supervision.control_record_thread import ControlRecordThread
+from mirror.spark.supervision.flow_states import Resumed
 from mirror.spark.tasks.options import FlowOptions
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
     from mirror.config.models import FlowConfig, MirrorConfig
-    from mirror.spark.supervision.states import Held, OtherRunClaimed
+    from mirror.spark.supervision.flow_states import Held, OtherRunClaimed
 
 _DESCRIPTION: Final = "Copy Kafka topics as a configuration specifies. With --json, the summary is printed at the end."
 
@@ -130,7 +130,7 @@ def run_flows(
         for flow in flows:
             runs: list[FlowRun] = []
             target = config.clusters[flow.target].client_options()
-            control = FlowControl(flow, target, partial(_follow, runs), partial(_warn, consoles, flow.name))
+            control = ControlRecordThread(flow, target, partial(_follow, runs), partial(_warn, consoles, flow.name))
             report = FlowReport(flow.name, datetime.now(UTC), run=control.run)
             run = FlowRun(
                 context,

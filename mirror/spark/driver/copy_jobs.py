@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.planning.flow_planner import FlowPlanner
     from mirror.spark.status.flow_status import FlowStatus
-    from mirror.spark.supervision.flow_control import ClaimedRun
+    from mirror.spark.supervision.control_record_thread import ClaimedRun
     from mirror.spark.tasks.options import FlowOptions
     from mirror.spark.tasks.task_spec import CopyTask
 

@@ -40,7 +40,7 @@ from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.planning.flow_planner import FlowPlanner
 from mirror.spark.planning.limits import why_not_followed
 from mirror.spark.status.lag_monitor import LagMonitor, measure_once
-from mirror.spark.supervision.states import Began, JobEnded, Lost
+from mirror.spark.supervision.flow_states import Began, JobEnded, Lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from mirror.spark.driver.output.console import Consoles
     from mirror.spark.ledger.results import FlowReport
     from mirror.spark.preflight.flow_checks import Findings
-    from mirror.spark.supervision.flow_control import ClaimedRun, FlowControl
-    from mirror.spark.supervision.states import Event
+    from mirror.spark.supervision.control_record_thread import ClaimedRun, ControlRecordThread
+    from mirror.spark.supervision.flow_states import Event
     from mirror.spark.tasks.options import FlowOptions
     from mirror.takeover.watch import MirrorMakerWatch
     from mirror.telemetry.run_telemetry import RunTelemetry
@@ -74,7 +74,7 @@ class FlowRun:
         consoles: Consoles,
         telemetry: RunTelemetry,
         findings: Findings,
-        control: FlowControl,
+        control: ControlRecordThread,
         follows: bool,
         initial: InitialPartitions | None = None,
         outages: ClusterOutages | None = None,

@@ -20,8 +20,8 @@ from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.ledger.initial_partitions import InitialPartitions
 from mirror.spark.ledger.results import FlowReport
-from mirror.spark.supervision.flow_control import FlowControl
-from mirror.spark.supervision.states import FlowState, Lost, Refused, Resumed
+from mirror.spark.supervision.control_record_thread import ControlRecordThread
+from mirror.spark.supervision.flow_states import FlowState, Lost, Refused, Resumed
 from mirror.spark.tasks.options import FlowOptions
 from mirror.telemetry.metrics.record_results import record_state
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.ledger import Ledger
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.spark.supervision.config_file import LoadedFlow
+    from mirror.spark.supervision.flow_states import Event, Supervised
     from mirror.spark.supervision.start import SupervisedStream
-    from mirror.spark.supervision.states import Event, Supervised
     from mirror.telemetry.run_telemetry import RunTelemetry
 
 _CLOSE_MS: Final = 1_000
@@ -93,7 +93,7 @@ class StreamFlow:
         """How often it is checked again while it is refused."""
         self._has_begun = self._is_removed = False
         self._initial: Final = InitialPartitions()
-        self._control: FlowControl | None = None
+        self._control: ControlRecordThread | None = None
         self._writer: StatusWriter | None = None
         self._written: RunState | None = None
         """The state that was reported last."""
@@ -179,7 +179,7 @@ class StreamFlow:
                 self._write_state(control, now)
         self._parts.summarize()
 
-    def _follow(self, settings: LoadedFlow, now: Supervised) -> FlowControl:
+    def _follow(self, settings: LoadedFlow, now: Supervised) -> ControlRecordThread:
         """Have the control record say what follows from the state."""
         control, options = self._control, settings.config.clusters[settings.flow.target].client_options()
         is_ending = now.state in _ACTIVE and now.then is not None  # as it was configured before
@@ -190,7 +190,9 @@ class StreamFlow:
                 threading.Thread(target=self._leave, args=of_target, name=leave, daemon=True).start()
             self._writer = writer = StatusWriter(options, self.name)
             again = partial(self._write_again, writer)
-            self._control = control = FlowControl(settings.flow, options, self._post, self._warn, took_back=again)
+            self._control = control = ControlRecordThread(
+                settings.flow, options, self._post, self._warn, took_back=again
+            )
             if now.by_other_run:
                 self._post(Resumed())  # that run has the flow on the target of before
         if now.state in _FAILED:
@@ -231,7 +233,7 @@ class StreamFlow:
         else:
             self._tell(f"{label}: {now.reason}" if now.reason else label)
 
-    def _write_state(self, control: FlowControl, now: Supervised) -> None:
+    def _write_state(self, control: ControlRecordThread, now: Supervised) -> None:
         if self._writer is None:
             return
         reason = "; ".join(filter(None, [now.reason, now.edit_refused and f"its edit is refused: {now.edit_refused}"]))
@@ -278,7 +280,7 @@ class StreamFlow:
             self._leave(self._control, self._writer)
 
     @staticmethod
-    def _leave(control: FlowControl, writer: StatusWriter | None) -> None:
+    def _leave(control: ControlRecordThread, writer: StatusWriter | None) -> None:
         control.close()
         if writer is not None:
             writer.close(_CLOSE_MS)

@@ -25,7 +25,7 @@ from mirror.spark.ledger.results import FlowReport, exit_status
 from mirror.spark.planning.limits import why_not_followed
 from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.flow_checks import check_flows
-from mirror.spark.supervision.states import FlowState
+from mirror.spark.supervision.flow_states import FlowState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.results import Summary
     from mirror.spark.preflight.flow_checks import Findings
     from mirror.spark.supervision.config_file import LoadedFlow
-    from mirror.spark.supervision.states import Event
+    from mirror.spark.supervision.flow_states import Event
     from mirror.telemetry.run_telemetry import RunTelemetry
 
 _SUMMARY_S: Final = 5.0

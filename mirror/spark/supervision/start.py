@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, Protocol
 
-from mirror.spark.supervision.states import Lost
+from mirror.spark.supervision.flow_states import Lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirror.spark.supervision.states import Event
+    from mirror.spark.supervision.flow_states import Event
 
 
 class SupervisedStream(Protocol):

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from mirror.backoff import Backoff
 from mirror.runtime.clock import SystemClock, process_rng
 from mirror.spark.supervision.config_file import LoadedFlow, merged
-from mirror.spark.supervision.start import Start
-from mirror.spark.supervision.states import (
+from mirror.spark.supervision.flow_states import (
     MAX_BACKOFF_MS,
     MIN_BACKOFF_MS,
     NEW,
@@ -39,6 +38,7 @@ from mirror.spark.supervision.states import (
     is_due,
     next_state,
 )
+from mirror.spark.supervision.start import Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -19,7 +19,7 @@ from mirror.relay.offsets import extents
 from mirror.relay.offsets.extents import span_of
 from mirror.relay.offsets.index import Hole, OffsetIndex, Place, Translation
 from mirror.relay.offsets.segments import EpochEnds, Segment, SegmentKey, encode, key_of, parse, segment_of, standing
-from mirror.relay.partition.parts.anchoring import anchor_at
+from mirror.relay.partition.across_attempts.anchoring import anchor_at
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress import anchors
 from mirror.relay.progress.target_log import TargetMark

@@ -15,8 +15,8 @@ from mirror.relay.model.assignments import target_of
 from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range
 from mirror.relay.model.way import Way
-from mirror.relay.partition.parts.attempt_outcome import AttemptOutcome
-from mirror.relay.partition.parts.result_recorder import MAX_LISTED, ResultRecorder
+from mirror.relay.partition.across_attempts.attempt_outcome import AttemptOutcome
+from mirror.relay.partition.across_attempts.result_recorder import MAX_LISTED, ResultRecorder
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.committed import Progress, renewal_ms
 from tests.relay.copy_harness import CopyHarness, made

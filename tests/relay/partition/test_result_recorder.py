@@ -5,8 +5,8 @@ from __future__ import annotations
 from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.ranges import Outcome, Range
 from mirror.relay.model.way import Way
-from mirror.relay.partition.parts.attempt_outcome import AttemptOutcome
-from mirror.relay.partition.parts.result_recorder import ResultRecorder
+from mirror.relay.partition.across_attempts.attempt_outcome import AttemptOutcome
+from mirror.relay.partition.across_attempts.result_recorder import ResultRecorder
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.target_loss import LossKind, TargetLoss
 

@@ -11,8 +11,8 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import PartitionReport, TaskState
+from mirror.relay.partition.across_attempts import retry
 from mirror.relay.partition.machine import ending
-from mirror.relay.partition.parts import retry
 from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.control_record import control_partition

@@ -11,8 +11,8 @@ from mirror.client import TopicPartition
 from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.ranges import OPEN_END, Outcome, Range, RangeResult
 from mirror.relay.model.timeline import CopyPhase, SpanName
-from mirror.relay.partition.parts.attempt_outcome import AttemptOutcome
-from mirror.relay.partition.parts.result_recorder import ResultRecorder
+from mirror.relay.partition.across_attempts.attempt_outcome import AttemptOutcome
+from mirror.relay.partition.across_attempts.result_recorder import ResultRecorder
 from mirror.relay.task.periods import PeriodObserver
 
 RANGE = Range(

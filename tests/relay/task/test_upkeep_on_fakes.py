@@ -9,7 +9,7 @@ import pytest
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import COPYING
 from mirror.relay.model.way import Way
-from mirror.relay.partition.parts import retry
+from mirror.relay.partition.across_attempts import retry
 from mirror.relay.task import reporting, topic_rules
 from mirror.wire.api import Api
 from tests.polling import eventually

@@ -15,7 +15,7 @@ from mirror.relay.progress.assignment_entries import entries_of
 from mirror.relay.progress.control_record import control_partition
 from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.run_control import RunControlClient
-from mirror.spark.supervision.flow_control import ClaimedRun
+from mirror.spark.supervision.control_record_thread import ClaimedRun
 from tests.spark.claimed_run import claimed_run
 from tests.spark.fakes import Cluster
 

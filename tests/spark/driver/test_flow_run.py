@@ -41,9 +41,9 @@ from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.planning.flow_planner import FlowPlanner
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.run_control import RunControlClient
-from mirror.spark.supervision import flow_control
-from mirror.spark.supervision.flow_control import FlowControl
-from mirror.spark.supervision.states import Began, Held, JobEnded, Lost, OtherRunClaimed, Resumed
+from mirror.spark.supervision import control_record_thread
+from mirror.spark.supervision.control_record_thread import ControlRecordThread
+from mirror.spark.supervision.flow_states import Began, Held, JobEnded, Lost, OtherRunClaimed, Resumed
 from mirror.spark.tasks.options import FlowOptions
 from mirror.telemetry.metrics.instruments import COMMIT_DURATION, OF_TASKS, PHASES, PLAN_DURATION
 from mirror.telemetry.run_telemetry import RunTelemetry
@@ -57,7 +57,7 @@ from tests.telemetry.results import a_task
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirror.spark.supervision.states import Event
+    from mirror.spark.supervision.flow_states import Event
     from mirror.spark.tasks.task_spec import CopyTask
     from mirror.telemetry.metrics.instruments import Instrument
 
@@ -122,7 +122,9 @@ class Run(FlowHarness):
         self.telemetry = RunTelemetry(telemetry or TelemetrySettings(disabled=True), self.report, SystemClock())
         self.posted: list[object] = []
         self.context: Callable[[], Any] = lambda: SimpleNamespace(defaultParallelism=3)
-        self.flow_control = FlowControl(flow, {"bootstrap.servers": "b:1"}, self._on_control, Consoles().warning)
+        self.control_thread = ControlRecordThread(
+            flow, {"bootstrap.servers": "b:1"}, self._on_control, Consoles().warning
+        )
         self.stream = FlowRun(
             self._open_context,
             config,
@@ -132,7 +134,7 @@ class Run(FlowHarness):
             consoles=Consoles(),
             telemetry=self.telemetry,
             findings=Findings(),
-            control=self.flow_control,
+            control=self.control_thread,
             follows=follows,
             initial=initial,
         )
@@ -171,7 +173,7 @@ class Run(FlowHarness):
         self._thread.join(30)
         assert not self._thread.is_alive()
         assert self.flow_report.ended is not None
-        self.flow_control.close(30)
+        self.control_thread.close(30)
         return self.event
 
     def control(self, run: str = "") -> RunControlClient:
@@ -220,7 +222,7 @@ def test_a_stop_before_the_job_has_begun_ends_the_run(tmp_path: Path, monkeypatc
     run.stream.stop()
     assert run.ended() == JobEnded("in order")
     assert run.jobs == []
-    assert (run.record().run, run.flow_control._waits) == ("", False), "the control may be that of a later start"
+    assert (run.record().run, run.control_thread._waits) == ("", False), "the control may be that of a later start"
 
 
 def test_a_scheduled_run_that_is_stopped_before_its_job_is_not_complete(
@@ -237,7 +239,7 @@ def test_a_scheduled_run_that_is_stopped_before_its_job_is_not_complete(
 def test_a_stream_that_is_stopped_before_its_copies_begin_says_so_and_has_ended_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow_control, "POLL_INTERVAL_MS", 60_000)
+    monkeypatch.setattr(control_record_thread, "POLL_INTERVAL_MS", 60_000)
     run = Run(tmp_path, monkeypatch)
     job = run.begin()
     run.control().stop()
@@ -253,7 +255,7 @@ def test_a_run_that_another_one_ends_while_it_prepares_leaves_the_state_of_the_f
     run, states = Run(tmp_path, monkeypatch, follows=False), reported_states(monkeypatch)
 
     def context() -> Any:
-        eventually(lambda: run.record().run == run.flow_control.run, what="the claim of a flow that nothing copies")
+        eventually(lambda: run.record().run == run.control_thread.run, what="the claim of a flow that nothing copies")
         run.control("run-2").claim()
         eventually(run.stream._ending.is_asked, what="the word of the other run")
         return SimpleNamespace(defaultParallelism=3)
@@ -305,7 +307,7 @@ def test_mirror_stop_and_another_run_end_it(tmp_path: Path, monkeypatch: pytest.
 def test_tasks_that_read_a_command_before_their_driver_does_have_not_ended_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow_control, "POLL_INTERVAL_MS", 60_000)
+    monkeypatch.setattr(control_record_thread, "POLL_INTERVAL_MS", 60_000)
     run = Run(tmp_path, monkeypatch)
     job = run.begin()
     run.control().stop()
@@ -620,7 +622,7 @@ def test_a_run_without_spark_does_not_end_another_run(tmp_path: Path, monkeypatc
 def test_mirror_stop_ends_a_run_that_prepares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, follows: bool
 ) -> None:
-    monkeypatch.setattr(flow_control, "POLL_INTERVAL_MS", 5)
+    monkeypatch.setattr(control_record_thread, "POLL_INTERVAL_MS", 5)
     run = Run(tmp_path, monkeypatch, follows=follows)
     prepare, prepared = run.stream._preparation.prepare, threading.Event()
 

@@ -19,17 +19,17 @@ from mirror.relay.progress.status_values import RunState
 from mirror.spark.driver import stream_flow
 from mirror.spark.driver.stream_flow import StreamFlow
 from mirror.spark.run_control import RunControlClient
-from mirror.spark.supervision import flow_control
+from mirror.spark.supervision import control_record_thread
 from mirror.spark.supervision.config_file import LoadedFlow
-from mirror.spark.supervision.flow_control import FlowControl
-from mirror.spark.supervision.states import NEW, FlowState, Held, OtherRunClaimed, Resumed
+from mirror.spark.supervision.control_record_thread import ControlRecordThread
+from mirror.spark.supervision.flow_states import NEW, FlowState, Held, OtherRunClaimed, Resumed
 from tests.polling import eventually
 from tests.spark.driver.test_stream_site import PREPARING, RUNNING, Site
 from tests.spark.fakes import Cluster, SilentWriter
 from tests.spark.supervision.stand_in import CLUSTERS, flow
 
 if TYPE_CHECKING:
-    from mirror.spark.supervision.states import Event, Supervised
+    from mirror.spark.supervision.flow_states import Event, Supervised
 
 RESTARTING = replace(RUNNING, then=FlowState.PREPARING)
 HELD = replace(RUNNING, state=FlowState.HELD, reason="mirror stop has stopped it")
@@ -75,7 +75,7 @@ class Stream:
 
 @pytest.fixture
 def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
-    monkeypatch.setattr(flow_control, "POLL_INTERVAL_MS", 5)
+    monkeypatch.setattr(control_record_thread, "POLL_INTERVAL_MS", 5)
     monkeypatch.setattr(stream_flow, "StatusWriter", SilentWriter)
     stream = Stream(tmp_path)
     yield stream
@@ -117,13 +117,13 @@ def test_a_target_that_does_not_answer_is_left_without_waiting_for_it(
 ) -> None:
     answered, left = threading.Event(), threading.Event()
 
-    def close(_: FlowControl) -> None:
+    def close(_: ControlRecordThread) -> None:
         assert answered.wait(30)
         left.set()
 
     stream.run()
     with monkeypatch.context() as patched:
-        patched.setattr(FlowControl, "close", close)
+        patched.setattr(ControlRecordThread, "close", close)
         stream.change(stream.new, RESTARTING, PREPARING)
         assert not left.is_set()
         answered.set()

@@ -28,7 +28,7 @@ from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import FlowReport
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused
 from mirror.spark.supervision.config_file import LoadedFlow
-from mirror.spark.supervision.states import NEW, FlowState, Lost, Refused, Supervised
+from mirror.spark.supervision.flow_states import NEW, FlowState, Lost, Refused, Supervised
 from mirror.telemetry.metrics.metric_store import MetricStore
 from tests.spark.fakes import SilentWriter
 from tests.spark.supervision.stand_in import CLUSTERS, flow
@@ -294,7 +294,7 @@ def test_an_opening_that_was_given_up_does_not_replace_what_is_shown(
 ) -> None:
     monkeypatch.setattr(stream_site, "slots_of", lambda _: 4)
     monkeypatch.setattr(stream_site, "check_flows", lambda *_: Findings())
-    monkeypatch.setattr(stream_flow, "FlowControl", SilentControl)
+    monkeypatch.setattr(stream_flow, "ControlRecordThread", SilentControl)
     monkeypatch.setattr(stream_flow, "StatusWriter", SilentWriter)
     site, settings = Site(tmp_path), Settings(tmp_path).of("f")
     site.flow().on_change(settings, NEW, PREPARING)
@@ -329,7 +329,7 @@ class SilentControl:
 
 
 def test_the_control_record_follows_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_flow, "FlowControl", SilentControl)
+    monkeypatch.setattr(stream_flow, "ControlRecordThread", SilentControl)
     monkeypatch.setattr(stream_flow, "StatusWriter", SilentWriter)
     site, settings = Site(tmp_path), Settings(tmp_path).of("f")
     held = Supervised(FlowState.HELD, 2)

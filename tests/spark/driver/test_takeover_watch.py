@@ -24,7 +24,7 @@ from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.run_control import RunControlClient, new_run_id
 from mirror.spark.status.takeover_state import read_resumed
-from mirror.spark.supervision.flow_control import FlowControl
+from mirror.spark.supervision.control_record_thread import ControlRecordThread
 from mirror.spark.tasks.options import FlowOptions
 from mirror.takeover import watch as takeover_watch
 from mirror.telemetry.run_telemetry import RunTelemetry
@@ -80,7 +80,7 @@ class Runs:
         )
         run = new_run_id()
         options = config.clusters["berlin"].client_options()
-        with FlowControl(self.flow, options, lambda _: None, Consoles().warning, every_ms=5) as control:
+        with ControlRecordThread(self.flow, options, lambda _: None, Consoles().warning, every_ms=5) as control:
             FlowRun(
                 lambda: cast("Any", SimpleNamespace(defaultParallelism=1)),
                 config,

@@ -11,8 +11,8 @@ from typing import cast
 
 from mirror.config.load import load
 from mirror.spark.supervision.config_file import ConfigFile, LoadedFlow
+from mirror.spark.supervision.flow_states import Began, Event, FlowState, JobEnded, Lost, Refused, Supervised
 from mirror.spark.supervision.start import SupervisedStream
-from mirror.spark.supervision.states import Began, Event, FlowState, JobEnded, Lost, Refused, Supervised
 from mirror.spark.supervision.supervisor import Supervisor
 from tests.polling import eventually
 

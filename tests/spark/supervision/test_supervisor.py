@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirror.spark.supervision import supervisor
-from mirror.spark.supervision.states import FlowState, Held, JobEnded, Lost, OtherRunClaimed, Resumed
+from mirror.spark.supervision.flow_states import FlowState, Held, JobEnded, Lost, OtherRunClaimed, Resumed
 from tests.spark.supervision.stand_in import StandInSite, flow
 
 

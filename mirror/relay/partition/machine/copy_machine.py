@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.errors import MirrorError
 from mirror.relay.futures import as_mirror_error
+from mirror.relay.partition.across_attempts.commit_recorder import CommitRecorder
+from mirror.relay.partition.across_attempts.copy_parts import CopyParts
 from mirror.relay.partition.attempts.attempt import CopyAttempt
 from mirror.relay.partition.machine.copying import AttemptEnd, Copying
 from mirror.relay.partition.machine.ending import Ending
 from mirror.relay.partition.machine.opening import Opening
-from mirror.relay.partition.parts.commit_recorder import CommitRecorder
-from mirror.relay.partition.parts.copy_parts import CopyParts
 from mirror.relay.partition.states import (
     FIRST,
     PHASE_OF_STATE,

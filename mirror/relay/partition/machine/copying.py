@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mirror.errors import CorruptBatch, LogTruncated, OffsetOutOfRange
 from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.ranges import Outcome
+from mirror.relay.partition.across_attempts.attempt_outcome import AttemptOutcome
+from mirror.relay.partition.across_attempts.commit_recorder import CommitRecorder
+from mirror.relay.partition.across_attempts.copy_parts import CopyParts
 from mirror.relay.partition.attempts.attempt import CopyAttempt
 from mirror.relay.partition.attempts.outbox import CommitCounts
 from mirror.relay.partition.attempts.owner import Advance
 from mirror.relay.partition.expiries import DeliveryFailure, TargetShrank, unreadable
 from mirror.relay.partition.machine.opening import Opening
-from mirror.relay.partition.parts.attempt_outcome import AttemptOutcome
-from mirror.relay.partition.parts.commit_recorder import CommitRecorder
-from mirror.relay.partition.parts.copy_parts import CopyParts
 from mirror.relay.partition.states import CopyEvent
 from mirror.relay.partition.waiting import result_of
 from mirror.relay.progress.committed import Progress

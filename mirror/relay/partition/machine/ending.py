@@ -5,10 +5,10 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
+from mirror.relay.partition.across_attempts.commit_recorder import CommitRecorder
+from mirror.relay.partition.across_attempts.copy_parts import CopyParts
 from mirror.relay.partition.attempts.attempt import CopyAttempt
 from mirror.relay.partition.limits import ABORT_TIMEOUT_MS, CONFIRM_MS, FAILURE_BACKOFF_MS
-from mirror.relay.partition.parts.commit_recorder import CommitRecorder
-from mirror.relay.partition.parts.copy_parts import CopyParts
 from mirror.relay.partition.states import CopyEvent
 
 if TYPE_CHECKING:

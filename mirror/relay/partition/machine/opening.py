@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mirror.errors import DeliveryPhase, DeliveryTimeout, KafkaTimeout
 from mirror.relay.futures import as_mirror_error
 from mirror.relay.model.way import Way
+from mirror.relay.partition.across_attempts.copy_parts import CopyParts
 from mirror.relay.partition.expiries import expiry_error
-from mirror.relay.partition.parts.copy_parts import CopyParts
 from mirror.relay.partition.states import CopyEvent
 from mirror.relay.partition.waiting import result_of
 from mirror.relay.progress.committed import Beginning, Progress

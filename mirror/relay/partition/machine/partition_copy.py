@@ -11,10 +11,10 @@ from mirror.relay.batches.exactly_once_way import WayRules
 from mirror.relay.batches.trace_parents import TraceParents
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range, RangeResult
+from mirror.relay.partition.across_attempts.copy_parts import make_parts
 from mirror.relay.partition.context import CopyContext
 from mirror.relay.partition.machine.copy_machine import CopyMachine
 from mirror.relay.partition.machine.opening import planned_progress
-from mirror.relay.partition.parts.copy_parts import make_parts
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress.committed import Progress
 from mirror.timing import FOREVER_MS

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.backoff import Backoff
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.partition.across_attempts.attempt_outcome import AttemptOutcome, FailureClassifier
+from mirror.relay.partition.across_attempts.result_recorder import ResultRecorder
 from mirror.relay.partition.limits import FAILURE_BACKOFF_MAX_MS, FAILURE_BACKOFF_MS
-from mirror.relay.partition.parts.attempt_outcome import AttemptOutcome, FailureClassifier
-from mirror.relay.partition.parts.result_recorder import ResultRecorder
 from mirror.relay.partition.waiting import unfinished
 
 if TYPE_CHECKING:

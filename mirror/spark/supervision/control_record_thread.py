@@ -2,7 +2,7 @@
 
 ::
 
-    mirror stop, --resume, other runs ──► control record ◄──sign of life, job, version── FlowControl ◄── ClaimedRun
+    mirror stop, --resume, other runs ──► control record ◄──sign of life, job, version── ControlRecordThread ◄── claims
                                                 └──────────Held, OtherRunClaimed, Resumed─────────► who runs the flow
 """
 
@@ -23,7 +23,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import is_away
 from mirror.spark.preflight import flow_topics
 from mirror.spark.run_control import RunControlClient, claimed_message, new_run_id
-from mirror.spark.supervision.states import Held, OtherRunClaimed, Resumed
+from mirror.spark.supervision.flow_states import Held, OtherRunClaimed, Resumed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -47,7 +47,9 @@ class ClaimedRun:
     There is one object for each start of a flow: once a later run has claimed it, this one changes nothing.
     """
 
-    def __init__(self, control: FlowControl, client: RunControlClient, then: Callable[[ClaimedRun], object]) -> None:
+    def __init__(
+        self, control: ControlRecordThread, client: RunControlClient, then: Callable[[ClaimedRun], object]
+    ) -> None:
         self._control: Final = control
         self.client: Final = client
         self.then: Final = then
@@ -95,11 +97,11 @@ class ClaimedRun:
 
 # Invariant: One thread of a run writes its control record, because an OffsetCommit compares nothing: of two writers the
 #   later one would undo what the other has written.
-# Test: tests/spark/supervision/test_flow_control.py::test_a_run_of_an_earlier_start_changes_nothing_any_more
-# Test: tests/spark/supervision/test_flow_control.py::test_the_end_of_a_job_is_no_stop_of_the_flow
+# Test: tests/spark/supervision/test_control_record_thread.py::test_a_run_of_an_earlier_start_changes_nothing_any_more
+# Test: tests/spark/supervision/test_control_record_thread.py::test_the_end_of_a_job_is_no_stop_of_the_flow
 # Test: tests/spark/driver/
 #   test_stream_control.py::test_a_run_whose_target_is_edited_is_controlled_until_its_tasks_have_ended
-class FlowControl:
+class ControlRecordThread:
     """Renews the record of the flow's last claim each 10 s, and follows it each second. All methods are thread-safe.
 
     ``post`` is called in the thread with what the record says each time: Held if ``mirror stop`` has asked the run to
@@ -159,9 +161,9 @@ class FlowControl:
     # Invariant: A flow is known as a run while it waits, prepares or copies, unless another run copies it: its record
     #   is renewed from the claim on, so that mirror stop finds it.
     # Test: tests/spark/supervision/
-    #   test_flow_control.py::test_a_claimed_flow_is_renewed_from_the_claim_on_whatever_its_start_waits_for
+    #   test_control_record_thread.py::test_a_claimed_flow_is_renewed_from_the_claim_on_whatever_its_start_waits_for
     # Test: tests/spark/supervision/
-    #   test_flow_control.py::test_a_waiting_flow_is_known_as_a_run_unless_another_one_copies_it
+    #   test_control_record_thread.py::test_a_waiting_flow_is_known_as_a_run_unless_another_one_copies_it
     # Test: tests/spark/driver/test_flow_run.py::test_mirror_stop_ends_a_run_that_prepares
     def claim(self, run: str, then: Callable[[ClaimedRun], object] = bool) -> ClaimedRun:
         """Make ``run`` the one that copies the flow, whatever run has it, and wait for that. Raises KafkaError.

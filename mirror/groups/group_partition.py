@@ -18,7 +18,7 @@ _NOTHING: Final = CommitDecision(Act.NOTHING)
 
 
 @dataclass(slots=True)
-class Row:
+class GroupPartition:
     """One partition of a group in a round."""
 
     group: str
@@ -73,19 +73,19 @@ def has_other_metadata(at_source: OffsetAndMetadata | None, at_target: OffsetAnd
     return at_source is not None and at_target is not None and at_source.metadata != at_target.metadata
 
 
-def moved_groups(rows: Iterable[Row], at_target: Mapping[str, Committed | KafkaError]) -> set[str]:
+def moved_groups(rows: Iterable[GroupPartition], at_target: Mapping[str, Committed | KafkaError]) -> set[str]:
     """Return the groups that have offsets on the target that this flow has not written, or that cannot be read now."""
     return {row.group for row in rows if _is_of_others(row, at_target[row.group])}
 
 
-def _is_of_others(row: Row, at_target: Committed | KafkaError) -> bool:
+def _is_of_others(row: GroupPartition, at_target: Committed | KafkaError) -> bool:
     if isinstance(at_target, KafkaError) or row.target in at_target.failed:
         return True
     there = at_target.get(row.target)
     return there is not None and (row.intent is None or not row.intent.is_own(there.offset))
 
 
-def offset_of(row: Row) -> OffsetAndMetadata:
+def offset_of(row: GroupPartition) -> OffsetAndMetadata:
     """Return what is committed, with a leader epoch of the target in which its log has reached the offset, if known.
 
     If the target loses what is in front of the offset, consumers notice that by the epoch (KIP-320).
@@ -96,7 +96,7 @@ def offset_of(row: Row) -> OffsetAndMetadata:
     return OffsetAndMetadata(position.target, None if epoch == NEVER else epoch, metadata)
 
 
-def translated_position(row: Row) -> TranslatedPosition | None:
+def translated_position(row: GroupPartition) -> TranslatedPosition | None:
     """Return the position of ``row``, whatever is decided; None if there is none, or it cannot be translated."""
     if row.seen is None or row.seen.source is None or row.committed is None:
         return None
@@ -110,7 +110,7 @@ def translated_position(row: Row) -> TranslatedPosition | None:
 
 
 def position_of(
-    row: Row, since_ms: int | None, now_ms: int, *, write: bool, stored_ms: int | None = None
+    row: GroupPartition, since_ms: int | None, now_ms: int, *, write: bool, stored_ms: int | None = None
 ) -> GroupPosition:
     """Return ``row`` as a report has it; ``since_ms`` is that of the last report."""
     pending = not write and row.decision.act in {Act.WRITE, Act.DELETE}

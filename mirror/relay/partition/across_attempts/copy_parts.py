@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 from mirror.relay.batches.exactly_once_way import WayChoice, WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
+from mirror.relay.partition.across_attempts.anchoring import AnchorMaker
+from mirror.relay.partition.across_attempts.attempt_outcome import FailureClassifier
+from mirror.relay.partition.across_attempts.gap_check import SourceGapCheck
+from mirror.relay.partition.across_attempts.offset_indexing import OffsetIndexing
+from mirror.relay.partition.across_attempts.result_recorder import ResultRecorder
+from mirror.relay.partition.across_attempts.retry import RetryController
+from mirror.relay.partition.across_attempts.target_check import TargetLogCheck
 from mirror.relay.partition.attempts.source_reader import SourceReader
 from mirror.relay.partition.context import CopyContext, CopyHandle
-from mirror.relay.partition.parts.anchoring import AnchorMaker
-from mirror.relay.partition.parts.attempt_outcome import FailureClassifier
-from mirror.relay.partition.parts.gap_check import SourceGapCheck
-from mirror.relay.partition.parts.offset_indexing import OffsetIndexing
-from mirror.relay.partition.parts.result_recorder import ResultRecorder
-from mirror.relay.partition.parts.retry import RetryController
-from mirror.relay.partition.parts.target_check import TargetLogCheck
 from mirror.relay.partition.waiting import PendingCall, awaited_text
 
 if TYPE_CHECKING:

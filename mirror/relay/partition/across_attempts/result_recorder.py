@@ -18,10 +18,10 @@ from mirror.timing import FOREVER_MS
 
 if TYPE_CHECKING:
     from mirror.relay.model.observer import TaskObserver
+    from mirror.relay.partition.across_attempts.attempt_outcome import AttemptOutcome
     from mirror.relay.partition.attempts.attempt import CopyAttempt
     from mirror.relay.partition.attempts.outbox import CommitCounts, Outbox
     from mirror.relay.partition.attempts.source_reader import SourceReader
-    from mirror.relay.partition.parts.attempt_outcome import AttemptOutcome
 
 MAX_LISTED: Final = 10
 """So many expiries, and losses of the target, are kept of a copy, which may live for months: the latest ones."""

@@ -6,9 +6,9 @@ from typing import Final
 
 from mirror.relay.offsets.extents import AppendedExtents
 from mirror.relay.offsets.segments import Segment, segment_of
+from mirror.relay.partition.across_attempts.anchoring import anchor_at
 from mirror.relay.partition.attempts.commits import Commits
 from mirror.relay.partition.attempts.outbox import Outbox
-from mirror.relay.partition.parts.anchoring import anchor_at
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import Gap, GapKind

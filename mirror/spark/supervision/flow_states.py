@@ -278,7 +278,7 @@ _NOT_RUNNING: Final = frozenset({FlowState.PREPARING, FlowState.BACKING_OFF, Flo
 
 
 # Invariant: Every state but the end is left, and no event raises: a cause that goes away ends by itself.
-# Test: tests/spark/supervision/test_states.py::test_every_state_but_ended_is_left_and_no_event_raises
+# Test: tests/spark/supervision/test_flow_states.py::test_every_state_but_ended_is_left_and_no_event_raises
 def next_state(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Next:
     """Return the state of a flow after ``event``, and what is to be done. ``backoff`` has the bounds above."""
     return TABLE[type(event)][_ORDER[now.state]](now, event, unix_ms, backoff)

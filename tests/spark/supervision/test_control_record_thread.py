@@ -14,8 +14,8 @@ from mirror.config.load import load
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.progress.flow_topic import status_topic_of, topic_of
 from mirror.spark.run_control import RunControlClient
-from mirror.spark.supervision.flow_control import FlowControl
-from mirror.spark.supervision.states import Held, OtherRunClaimed, Resumed
+from mirror.spark.supervision.control_record_thread import ControlRecordThread
+from mirror.spark.supervision.flow_states import Held, OtherRunClaimed, Resumed
 from tests.polling import eventually
 from tests.spark.fakes import Cluster
 from tests.spark.supervision.stand_in import CLUSTERS, flow
@@ -37,7 +37,7 @@ class Site:
         self.posted: list[object] = []
         self.on_post: Callable[[], object] = bool
         self.warned: list[str] = []
-        self.control = FlowControl(
+        self.control = ControlRecordThread(
             load(path).flows["f"],
             OPTIONS,
             self._post,
@@ -180,7 +180,7 @@ def test_a_stop_of_the_run_that_waits_counts_for_the_start_that_begins_meanwhile
     asked = site.found().stopped()
     site.control.close()
     site.client()._commit(asked)
-    late = FlowControl(site.control._flow, OPTIONS, site.posted.append, site.warned.append, every_ms=60_000)
+    late = ControlRecordThread(site.control._flow, OPTIONS, site.posted.append, site.warned.append, every_ms=60_000)
     late._own_runs.add("run1")
     run = late.claim("run2")
     run.sync()

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mirror.relay.offsets.extents import AppendedExtents
+from mirror.relay.partition.across_attempts.copy_parts import CopyParts
 from mirror.relay.partition.attempts.attempt import CopyAttempt
 from mirror.relay.partition.attempts.outbox import CommitCounts
-from mirror.relay.partition.parts.copy_parts import CopyParts
 from mirror.relay.progress.committed import Progress
 
 if TYPE_CHECKING:

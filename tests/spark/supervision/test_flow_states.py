@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirror.backoff import Backoff
-from mirror.spark.supervision.states import (
+from mirror.spark.supervision.flow_states import (
     KILLED_MS,
     MAX_BACKOFF_MS,
     MIN_BACKOFF_MS,
