@@ -13,7 +13,7 @@ from mirror.groups.commit_decision import Reason
 from mirror.rehearsal.advice import Advice
 from mirror.rehearsal.values import Why
 from mirror.relay.progress.target_log import TargetMark, deleted_text, recreated_error, truncated_error
-from mirror.telemetry.report.failures import FAILED
+from mirror.telemetry.report.advice import ADVICE
 
 _AHEAD, _BACK = Advice("f", "paris", "berlin"), Advice("f", "berlin", "paris", reverse=True)
 _READY = {Reason.NOT_COPIED, Reason.BEHIND, Reason.TRUNCATED, Reason.DELETED, Reason.NO_CONSUMERS, BackReason.BEHIND}
@@ -61,8 +61,8 @@ def _settings(text: str) -> set[str]:
 
 @pytest.mark.parametrize("kind", _ERRORS)
 def test_report_advises_the_setting_of_the_error(kind: str) -> None:
-    pattern, advice = FAILED[kind]
-    assert re.search(pattern, _ERRORS[kind])
+    advice = ADVICE[f"failed {kind}"]
+    assert re.search(advice.pattern, _ERRORS[kind])
     of_report = {one for step in advice.steps for one in _settings(step.text)}
     assert _settings(_ERRORS[kind]) == of_report
     assert len(of_report) == 1

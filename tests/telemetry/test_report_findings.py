@@ -31,8 +31,7 @@ from mirror.spark.planning import limits
 from mirror.spark.planning.range_planner import NO_LEADER_TEXT
 from mirror.spark.preflight.topic_preparation import TopicPreparation
 from mirror.telemetry.report import advice, phases
-from mirror.telemetry.report.advice import Advice, Level
-from mirror.telemetry.report.failures import FAILED
+from mirror.telemetry.report.advice import ADVICE, Advice, Level
 from mirror.telemetry.report.findings import Finding, find, slowest
 from mirror.wire.decode import Record
 from mirror.wire.error_codes import broker_error
@@ -98,7 +97,7 @@ def test_failure_is_recognized_by_its_error(key: str) -> None:
 
 
 def test_all_known_failures_are_tested() -> None:
-    assert {f"failed {name}" for name in FAILED} - FAILURES.keys() == {"failed other source"}
+    assert {key for key in ADVICE if key.startswith("failed ")} - FAILURES.keys() == {"failed other source"}
 
 
 def test_two_deployments_with_one_flow_name_are_recognized() -> None:
@@ -218,12 +217,7 @@ def test_commands_are_quoted_for_a_shell() -> None:
     assert any(step.command.endswith("--transactional-id mirror.paris-berlin.paris.orders.3") for step in steps)
 
 
-def all_advice() -> list[Advice]:
-    known = [*advice.EXPIRED.values(), *(each for _, each in [*FAILED.values(), *advice.UNFINISHED.values()])]
-    return [*known, *(each for each in vars(advice).values() if isinstance(each, Advice))]
-
-
-@pytest.mark.parametrize("each", all_advice(), ids=lambda each: each.title)
+@pytest.mark.parametrize("each", ADVICE.values(), ids=ADVICE)
 def test_advice_has_steps_in_whole_sentences(each: Advice) -> None:
     assert each.steps
     for text in (each.meaning, *(step.text for step in each.steps)):

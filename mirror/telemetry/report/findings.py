@@ -15,8 +15,7 @@ from mirror.relay.progress.gaps import GapKind
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.progress.target_loss import loss_text
 from mirror.telemetry.report import advice
-from mirror.telemetry.report.advice import Advice, AdviceStep, Level
-from mirror.telemetry.report.failures import FAILED
+from mirror.telemetry.report.advice import ADVICE, Advice, AdviceStep, Level
 
 LOSSES: Final = frozenset({GapKind.RETENTION, GapKind.TRUNCATED, GapKind.RECREATED})
 """Gaps that are lost records. The others, such as compaction, are normal."""
@@ -86,16 +85,12 @@ def _problems(result: RangeResult) -> Iterator[tuple[str, Advice, str]]:
     match result.outcome:
         case Outcome.EXPIRED:
             cause = str(result.expiries[-1].get("cause")) if result.expiries else ""
-            yield f"expired {cause}", advice.EXPIRED.get(cause, advice.EXPIRED_OTHER), error
-        case Outcome.FAILED:
-            yield *_by_error(error, FAILED, "failed", advice.FAILED_OTHER), error
+            yield f"expired {cause}", advice.expired(cause), error
         case Outcome.UNFINISHED if result.stuck_since_ms is not None:
-            yield "stuck", advice.STUCK, error
-        case Outcome.UNFINISHED:
-            yield *_by_error(error, advice.UNFINISHED, "unfinished", advice.UNFINISHED_OTHER), error
-        case Outcome.FENCED:
-            yield "fenced", advice.FENCED, error
-        case _:
+            yield _known("stuck", error)
+        case Outcome.FAILED | Outcome.UNFINISHED | Outcome.FENCED:
+            yield _known(advice.key_of(result.outcome.value, error), error)
+        case Outcome.COMPLETE:
             pass
     if result.outcome is not Outcome.EXPIRED and result.expiries:
         cause = str(result.expiries[-1].get("cause"))
@@ -107,22 +102,19 @@ def _problems(result: RangeResult) -> Iterator[tuple[str, Advice, str]]:
     yield from _slowdowns(result)
 
 
-def _by_error(error: str, problems: Mapping[str, tuple[str, Advice]], name: str, other: Advice) -> tuple[str, Advice]:
-    for key, (pattern, problem) in problems.items():
-        if re.search(pattern, error):
-            return f"{name} {key}", problem
-    return name, other
+def _known(key: str, line: str) -> tuple[str, Advice, str]:
+    return key, ADVICE[key], line
 
 
 def _missing_records(result: RangeResult) -> Iterator[tuple[str, Advice, str]]:
     lost = {kind: count for kind, count in result.gaps.items() if kind in LOSSES}
     if lost:
-        yield "gaps skipped", advice.GAPS_SKIPPED, _counts(lost, "offsets")
+        yield _known("gaps skipped", _counts(lost, "offsets"))
     if result.target_losses:
-        yield "target losses mended", advice.TARGET_LOSSES_MENDED, loss_text(result.target_losses[-1])
+        yield _known("target losses mended", loss_text(result.target_losses[-1]))
     skipped = {reason: count for reason, count in result.skipped.items() if reason not in NOTHING_TO_COPY}
     if skipped:
-        yield "records skipped", advice.RECORDS_SKIPPED, _counts(skipped, "records")
+        yield _known("records skipped", _counts(skipped, "records"))
 
 
 def _slowdowns(result: RangeResult) -> Iterator[tuple[str, Advice, str]]:
@@ -131,14 +123,14 @@ def _slowdowns(result: RangeResult) -> Iterator[tuple[str, Advice, str]]:
         return
     ms = max(1, active_ms(result))
     if timeline.throttled_ms >= max(_THROTTLED_MS, _THROTTLED_SHARE * ms):
-        yield "throttled", advice.THROTTLED, f"waited {timeline.throttled_ms / 1000:,.1f} s of {ms / 1000:,.1f} s"
+        yield _known("throttled", f"waited {timeline.throttled_ms / 1000:,.1f} s of {ms / 1000:,.1f} s")
     changes = sum(event.get("name") == EventName.LEADER_CHANGE for event in timeline.events)
     if changes >= _FLAPPING_CHANGES:
-        yield "flapping", advice.FLAPPING, f"{changes} changes"
+        yield _known("flapping", f"{changes} changes")
     late_ms = timeline.late_after_ms or 0
     if result.outcome is Outcome.COMPLETE and timeline.lag_after and late_ms >= _BEHIND_MS:
-        line = f"{timeline.lag_after:,} records behind, the oldest for {late_ms // 60_000:,} min"
-        yield "behind", advice.BEHIND, line
+        behind = f"{timeline.lag_after:,} records behind, the oldest for {late_ms // 60_000:,} min"
+        yield _known("behind", behind)
 
 
 def _counts(counts: Mapping[str, int], noun: str) -> str:
