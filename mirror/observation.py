@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
+from mirror.causes import AWAY
 from mirror.client import (
     AclBinding,
     AclFilter,
@@ -83,9 +84,7 @@ class Side:
             try:
                 return self.admin.describe_cluster(timeout_ms=self._timeout_ms)
             except KafkaTimeout as error:
-                raise FlowError(
-                    f"cluster {self.name} does not answer: {error}; check its bootstrap.servers, and that it runs"
-                ) from error
+                raise FlowError(f"cluster {self.name} does not answer: {error}; {AWAY.remedy}") from error
 
         return self._once("cluster", read)
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from mirror.backoff import Backoff
-from mirror.broker_settings import COORDINATOR_OF, REFUSING_POLICY
+from mirror.causes import COORDINATOR_OF, REFUSING_POLICY
 from mirror.cluster.request_state import KeyStates
 from mirror.cluster.requests import Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings

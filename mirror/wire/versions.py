@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mirror.broker_settings import CONTROLLERS
+from mirror.causes import CONTROLLERS
 from mirror.errors import UnsupportedVersion
 from mirror.wire.api import Api
 from mirror.wire.messages.session import ApiVersionsResponse

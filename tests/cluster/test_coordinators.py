@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mirror.broker_settings import OFFSETS_REPLICAS, REFUSING_POLICY, TRANSACTION_REPLICAS, BrokerSetting
+from mirror.causes import OFFSETS_REPLICAS, REFUSING_POLICY, TRANSACTION_REPLICAS, Cause
 from mirror.cluster.coordinators import Coordinators, KeyType
 from mirror.cluster.requests import Request
 from mirror.errors import AuthorizationFailed, ConnectionFailed
@@ -161,9 +161,7 @@ def test_one_refused_key_does_not_hold_up_the_others() -> None:
 @pytest.mark.parametrize(
     ("kind", "setting"), [(KeyType.GROUP, OFFSETS_REPLICAS), (KeyType.TRANSACTION, TRANSACTION_REPLICAS)]
 )
-def test_a_coordinator_that_is_not_there_names_the_setting_that_may_keep_it_away(
-    kind: KeyType, setting: BrokerSetting
-) -> None:
+def test_a_coordinator_that_is_not_there_names_the_setting_that_may_keep_it_away(kind: KeyType, setting: Cause) -> None:
     asked = Asked()
     assert asked.node("a", kind) is None
     (request,) = asked.requests()

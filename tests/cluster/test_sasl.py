@@ -8,6 +8,7 @@ import hmac
 
 import pytest
 
+from mirror.causes import LOGIN
 from mirror.cluster.auth.sasl import Mechanism, OAuthBearer, Plain, SaslExchange
 from mirror.cluster.auth.scram import MAX_ITERATIONS, Scram
 from mirror.errors import AuthenticationFailed, BrokerError
@@ -154,7 +155,7 @@ def test_a_mechanism_that_the_broker_has_not() -> None:
 
 
 def test_a_listener_without_sasl() -> None:
-    with pytest.raises(AuthenticationFailed, match=r"does not use SASL: set security.protocol"):
+    with pytest.raises(AuthenticationFailed, match=r"does not use SASL; set security.protocol"):
         SaslExchange(LABEL, Plain("u", "p")).agreed(SaslHandshakeResponse(34))
 
 
@@ -163,7 +164,7 @@ def test_a_refusal_repeats_no_password() -> None:
     with pytest.raises(AuthenticationFailed) as caught:
         exchange.answered(SaslAuthenticateResponse(58, "no user tim\nwith hunter2", b""))
     expected = "broker 1 at paris:9093: PLAIN authentication of user 'tim' failed: no user tim with ***"
-    assert str(caught.value) == expected
+    assert str(caught.value) == f"{expected}; {LOGIN.remedy}"
 
 
 def test_trouble_of_the_brokers_own_is_no_refusal() -> None:

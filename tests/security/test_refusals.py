@@ -126,10 +126,10 @@ def test_a_client_certificate_of_another_authority(
     assert text.startswith(at(secured, "MUTUAL") + "the broker refused the TLS handshake")
 
 
-WANTS_TLS = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
-NO_TLS = "the listener does not speak TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
-WANTS_SASL = "the listener wants SASL (OAUTHBEARER, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512): set security.protocol to SASL"
-NO_SASL = "the listener does not use SASL: set security.protocol to PLAINTEXT or SSL"
+WANTS_TLS = "the listener speaks TLS; set security.protocol to SSL or SASL_SSL"
+NO_TLS = "the listener does not speak TLS; set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+WANTS_SASL = "the listener wants SASL; set security.protocol to SASL_SSL or SASL_PLAINTEXT, and sasl.mechanism"
+NO_SASL = "the listener does not use SASL; set security.protocol to PLAINTEXT or SSL"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from mirror.broker_settings import BY_ERROR
+from mirror.causes import BY_ERROR
 from mirror.errors import (
     AuthorizationFailed,
     BrokerError,

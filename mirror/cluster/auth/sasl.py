@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from mirror.causes import LOGIN, NO_SASL
 from mirror.errors import AuthenticationFailed, KafkaError, brief
 from mirror.wire.error_codes import (
     ILLEGAL_SASL_STATE,
@@ -158,7 +159,7 @@ class SaslExchange:
             has = self._mechanism.hide(offered(response.mechanisms)) or "none"
             raise self._failed(f"the broker does not offer sasl.mechanism {name}; it offers: {has}")
         if response.error_code == ILLEGAL_SASL_STATE:
-            raise self._failed("the listener does not use SASL: set security.protocol to PLAINTEXT or SSL")
+            raise self._failed(NO_SASL.words)
         if response.error_code:
             raise broker_error(response.error_code, f"{self._label}: SaslHandshake")
         try:
@@ -187,7 +188,7 @@ class SaslExchange:
         if response.error_code not in {SASL_AUTHENTICATION_FAILED, ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM}:
             # Not about the credentials: another attempt may succeed.
             return broker_error(response.error_code, f"{self._label}: SaslAuthenticate", said or None)
-        return self._failed(said or code_name(response.error_code))
+        return self._failed(f"{said or code_name(response.error_code)}; {LOGIN.remedy}")
 
     def _failed(self, why: str) -> AuthenticationFailed:
         who = f"{self._mechanism.name} authentication of {self._mechanism.who}"

@@ -9,6 +9,7 @@ import enum
 from collections import deque
 from typing import Any, Final
 
+from mirror.causes import NO_TLS, WANTS_SASL, WANTS_TLS
 from mirror.cluster.auth.sasl import Login, SaslExchange, offered
 from mirror.cluster.connection import negotiation
 from mirror.cluster.connection.negotiation import Suspicion
@@ -42,8 +43,6 @@ _TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
 """The first bytes of a TLS alert or handshake: no Kafka frame is that large."""
 LONGEST_THROTTLE_MS: Final = 300_000
 """No quota throttles for longer at a time; a single wrong bit could block the connection for weeks."""
-WANTS_TLS: Final = "the listener speaks TLS: set security.protocol to SSL or SASL_SSL"
-NO_TLS: Final = "the listener does not speak TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
 _NO_KAFKA: Final = "is this a Kafka listener, of this security.protocol?"
 _SILENT: Final = f"is the broker frozen or overloaded, or {_NO_KAFKA}"
 CLOSED_IN_HANDSHAKE: Final = "the broker closed the connection in the TLS handshake"
@@ -226,7 +225,7 @@ class BrokerSession:
             if self.versions is None and self._frames.begins in _TLS_RECORDS:
                 if self._suspicion is Suspicion.NO_TLS:
                     raise disconnected(self.label, CLOSED_IN_HANDSHAKE) from error
-                raise AuthenticationFailed(f"{self.label}: {WANTS_TLS}") from error
+                raise AuthenticationFailed(f"{self.label}: {WANTS_TLS.words}") from error
             if str(error).startswith(self.label):
                 raise
             raise ProtocolError(f"{self.label}: {error}") from error
@@ -300,7 +299,7 @@ class BrokerSession:
         self.versions = BrokerVersions.of(body)
         self._throttle(body, now)
         if self._suspicion is Suspicion.NO_TLS:
-            raise AuthenticationFailed(f"{self.label}: {NO_TLS}")
+            raise AuthenticationFailed(f"{self.label}: {NO_TLS.words}")
         if self._suspicion is Suspicion.WANTS_SASL:
             self._write_own(Api.SASL_HANDSHAKE, SaslHandshakeRequest("PLAIN"), now)
         elif self._login is None:
@@ -318,8 +317,7 @@ class BrokerSession:
         """Process the response to the SASL probe: a listener without SASL refuses the handshake and stays usable."""
         if body.error_code != ILLEGAL_SASL_STATE:
             has = offered(body.mechanisms) or "no mechanism"
-            what = "set security.protocol to SASL_SSL or SASL_PLAINTEXT, and sasl.mechanism"
-            raise AuthenticationFailed(f"{self.label}: the listener wants SASL ({has}): {what}")
+            raise AuthenticationFailed(f"{self.label}: {WANTS_SASL.words} ({has})")
         self._suspicion = None
         self._become_ready(now)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mirror.broker_settings import BY_ERROR
+from mirror.causes import BY_ERROR
 from mirror.cluster.types import TopicPartition
 from mirror.errors import BrokerError, CorruptBatch, FlowError, MirrorError, RecordRejected, RecordTooLarge
 from mirror.relay.batches.output_batch import OutputBatch

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from mirror.broker_settings import ADVERTISED, CONNECTIONS
+from mirror.causes import ADVERTISED, CONNECTIONS
 from mirror.cluster.connection.connections import ConnectAttempt
 from mirror.cluster.connection.negotiation import Suspicion
 from mirror.cluster.connection.session import CLOSED_IN_HANDSHAKE, BrokerSession, disconnected

@@ -12,7 +12,7 @@ import ssl
 from collections import deque
 from typing import Final, cast
 
-from mirror.cluster.connection.session import NO_TLS
+from mirror.causes import CLIENT_CERTIFICATE, EXPIRED, NO_TLS, OTHER_HOST, UNTRUSTED
 from mirror.wire.messages.base import Segment
 
 RECEIVE_BYTES: Final = 256 * 1024
@@ -126,23 +126,21 @@ def explain(error: ssl.SSLError, host: str) -> str:
         return f"{found} (or set ssl.endpoint.identification.algorithm to '')" if is_other_host(error) else found
     reason = (error.reason or "").lower().replace("_", " ")
     if reason in {"wrong version number", "http request", "packet length too long", "record layer failure"}:
-        return NO_TLS
+        return NO_TLS.words
     if "alert" in reason or reason in _REFUSALS:
         what = reason.partition("alert ")[2] or reason
-        return (
-            f"the broker refused the TLS handshake ({what}): see ssl.keystore.location, for it may want a certificate"
-        )
+        return f"the broker refused the TLS handshake ({what}): {CLIENT_CERTIFICATE.words}"
     return f"the TLS handshake failed: {reason or 'no reason given'}"
 
 
 def explain_certificate(error: ssl.SSLCertVerificationError, host: str, server: str) -> str:
     """Return why the certificate of a ``server`` (a broker or an endpoint) is not accepted, and what to do."""
     if is_other_host(error):
-        return f"the {server}'s certificate is not for {host!r}: connect by one of its names"
+        return f"the {server}'s certificate is not for {host!r}: {OTHER_HOST.words}"
     if error.verify_code == 10:  # X509_V_ERR_CERT_HAS_EXPIRED  # noqa: PLR2004
-        return f"the {server}'s certificate, or one of its CAs', has expired: it must be renewed"
+        return f"the {server}'s certificate, or one of its CAs', has expired: {EXPIRED.words}"
     why = error.verify_message or "not valid"
-    return f"the {server}'s certificate is not trusted ({why}): see ssl.truststore.location"
+    return f"the {server}'s certificate is not trusted ({why}): {UNTRUSTED.words}"
 
 
 def is_other_host(error: ssl.SSLCertVerificationError) -> bool:

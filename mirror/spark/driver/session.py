@@ -19,6 +19,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 
+from mirror.causes import LEAST_FILES, OPEN_FILES
 from mirror.errors import FlowError, brief
 from mirror.spark.driver.launch.host_user import USER_NAME, has_name
 from mirror.spark.driver.launch.spark_versions import check_java
@@ -39,8 +40,6 @@ _SOCKET_PREFIX: Final = "mirror-spark-"
 _PY_FILES: Final = ("spark.submit.pyFiles", "spark.yarn.dist.pyFiles")
 _EXECUTORS_TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.2
-_LEAST_FILES: Final = 1_024
-"""The JVM opens Spark's jars, about 260, and raises its own limit to the hard one. With 256 it did not start."""
 _SPECULATION: Final = "spark.speculation"
 _MAX_FAILURES: Final = "spark.task.maxFailures"
 TASK_FAILURES: Final = 100
@@ -120,12 +119,9 @@ def _clear_errors() -> Iterator[None]:
 def start_failure(words: str, most_files: int) -> str:
     """Return the line about a JVM that ended with these ``words``, and could open ``most_files`` (-1: any number)."""
     line = f"Spark's JVM did not start{f': {words}' if words else ', its stderr says why'}"
-    if not 0 <= most_files < _LEAST_FILES:
+    if not 0 <= most_files < LEAST_FILES:
         return line
-    # Of a jar that it cannot open it says that a class is missing.
-    return (
-        f"{line}; it may open {most_files:,} files, and needs up to {_LEAST_FILES:,}: raise the hard limit (ulimit -Hn)"
-    )
+    return f"{line}; it may open {most_files:,} files, and needs up to {LEAST_FILES:,}: {OPEN_FILES.words}"
 
 
 def _log_size() -> int:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mirror.broker_settings import (
+from mirror.causes import (
     CONNECTIONS,
+    ID_EXPIRATION,
     LEAST_CONNECTIONS,
+    LEAST_ID_EXPIRATION_MS,
     LEAST_METADATA_BYTES,
     OFFSET_METADATA,
     OFFSETS_REPLICAS,
     TRANSACTION_REPLICAS,
     TRANSACTION_TIME,
-    BrokerSetting,
+    Cause,
+    Fault,
 )
 from mirror.errors import FlowError, KafkaError
 from mirror.producer.settings import PRODUCER_KEYS
@@ -26,17 +29,23 @@ if TYPE_CHECKING:
 _OFFSETS_RETENTION: Final = "offsets.retention.minutes"
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 _DELIVERY_TIMEOUT: Final = "delivery.timeout.ms"
-_ID_EXPIRATION: Final = "transactional.id.expiration.ms"
 _KAFKA_DEFAULT_MINUTES: Final = 7 * 24 * 60
 _RECOMMIT_FRACTION: Final = 7
 """Progress older than a seventh of the retention is committed again: six runs may fail before it expires."""
-_SHORTEST_ID_EXPIRATION_MS: Final = 7_200_000
-"""An attempt sends for up to an hour after its fence, and its next fence takes its time."""
 _INTERNAL_TOPICS: Final = {"__consumer_offsets": OFFSETS_REPLICAS, "__transaction_state": TRANSACTION_REPLICAS}
 _KEYS: Final = (
     _OFFSETS_RETENTION,
-    _ID_EXPIRATION,
-    *(one.key for one in (OFFSETS_REPLICAS, TRANSACTION_REPLICAS, OFFSET_METADATA, CONNECTIONS, TRANSACTION_TIME)),
+    *(
+        one.key
+        for one in (
+            OFFSETS_REPLICAS,
+            TRANSACTION_REPLICAS,
+            OFFSET_METADATA,
+            CONNECTIONS,
+            TRANSACTION_TIME,
+            ID_EXPIRATION,
+        )
+    ),
 )
 _MINUTE_MS: Final = 60_000
 
@@ -58,24 +67,17 @@ def warnings(flow: FlowConfig, target: Side) -> list[str]:
             " is shorter, the progress of idle partitions expires)"
         )
         return [line]
-    found = [
-        *_without_coordinator(settings, target),
-        *(f"the target's {one.key} is {settings[one.key]}: {one.words}" for one in _too_small(settings, flow)),
-    ]
-    expiration_ms = int(settings.get(_ID_EXPIRATION) or _SHORTEST_ID_EXPIRATION_MS)
-    uses_fences = flow.delivery == "exactly-once" and flow.exactly_once_by != "transactions"
-    if not uses_fences or expiration_ms >= _SHORTEST_ID_EXPIRATION_MS:
-        return found
-    line = (
-        f"the target's {_ID_EXPIRATION} is {expiration_ms} ms: its brokers may forget a fence that is still in use, and"
-        f" an attempt that was fenced could then double records; set it to {_SHORTEST_ID_EXPIRATION_MS} ms or more, or"
-        ' set exactly-once-by = "transactions"'
-    )
-    return [*found, line]
+    return [fault.line for fault in faults(flow, target, settings)]
 
 
-def _without_coordinator(settings: Mapping[str, str | None], target: Side) -> list[str]:
-    """Return a line for each setting because of which the target cannot create an internal topic. Raises KafkaError."""
+def faults(flow: FlowConfig, target: Side, settings: Mapping[str, str | None]) -> list[Fault]:
+    """Return what of a target's ``settings`` keeps ``flow`` from working. Raises KafkaError."""
+    too_small = [Fault(f"the target's {one.key} is {settings[one.key]}", one) for one in _too_small(settings, flow)]
+    return [*_without_coordinator(settings, target), *too_small]
+
+
+def _without_coordinator(settings: Mapping[str, str | None], target: Side) -> list[Fault]:
+    """Return each setting because of which the target cannot create an internal topic. Raises KafkaError."""
     brokers = len(target.cluster.brokers)
     wanted = {
         topic: setting
@@ -85,16 +87,18 @@ def _without_coordinator(settings: Mapping[str, str | None], target: Side) -> li
     present = target.describe(sorted(wanted)) if wanted else {}
     has = "1 broker runs" if brokers == 1 else f"{brokers} brokers run"
     return [
-        f"the target's {one.key} is {settings[one.key]}, and {has}: {one.words}"
+        Fault(f"the target's {one.key} is {settings[one.key]}, and {has}", one)
         for topic, one in wanted.items()
         if topic not in present
     ]
 
 
-def _too_small(settings: Mapping[str, str | None], flow: FlowConfig) -> list[BrokerSetting]:
+def _too_small(settings: Mapping[str, str | None], flow: FlowConfig) -> list[Cause]:
     least = {OFFSET_METADATA: LEAST_METADATA_BYTES, CONNECTIONS: LEAST_CONNECTIONS}
     if flow.exactly_once:
         least[TRANSACTION_TIME] = _least_transaction_ms(flow)
+        if flow.exactly_once_by != "transactions":
+            least[ID_EXPIRATION] = LEAST_ID_EXPIRATION_MS
     return [setting for setting, needed in least.items() if int(settings.get(setting.key) or needed) < needed]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mirror.broker_settings import SEGMENT_BYTES
+from mirror.causes import SEGMENT_BYTES
 from mirror.spark.preflight.topic_compare import shared_lines
 
 if TYPE_CHECKING:

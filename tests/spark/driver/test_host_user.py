@@ -12,6 +12,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 
+from mirror.causes import OPEN_FILES
 from mirror.errors import FlowError
 from mirror.spark.driver import session
 from mirror.spark.driver.launch import host_user
@@ -89,4 +90,4 @@ def test_a_jvm_that_may_open_too_few_files_says_that_a_class_is_missing(most_fil
     words = 'Exception in thread "main" java.lang.NoClassDefFoundError: org/apache/spark/deploy/SparkSubmitUtils$'
     line = session.start_failure(words, most_files)
     assert line.startswith(f"Spark's JVM did not start: {words}")
-    assert line.endswith("; it may open 256 files, and needs up to 1,024: raise the hard limit (ulimit -Hn)") is named
+    assert line.endswith("; it may open 256 files, and needs up to 1,024: " + OPEN_FILES.words) is named

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mirror.alignment.owned_topics import OwnedTopics
-from mirror.broker_settings import (
+from mirror.causes import (
     CONNECTIONS,
     OFFSET_METADATA,
     OFFSETS_REPLICAS,
     TRANSACTION_REPLICAS,
     TRANSACTION_TIME,
-    BrokerSetting,
+    Cause,
 )
 from mirror.client import EARLIEST, LATEST, Admin, OffsetResult, TopicPartition
 from mirror.cluster.types import Outcomes
@@ -290,7 +290,7 @@ def test_own_topics_that_a_policy_refuses_altogether_are_warnings(pair: PlannerH
     ],
 )
 def test_settings_of_brokers_that_a_flow_cannot_work_with_are_warnings(
-    pair: PlannerHarness, setting: BrokerSetting, harmful: str, harmless: str, beside: str
+    pair: PlannerHarness, setting: Cause, harmful: str, harmless: str, beside: str
 ) -> None:
     pair.a.add_topic("orders", [1])
     pair.b.set_moods({"broker_settings": json.dumps({setting.key: harmless})})
@@ -330,7 +330,7 @@ def test_short_lived_transactional_ids_are_a_warning_where_fences_need_them(
     pair.a.add_topic("orders", [1])
     pair.b.set_moods({"id_expiration_ms": str(expiration_ms)})
     lines = pair.prepare(flow(**delivery))
-    assert [line.startswith("the target's transactional.id.expiration.ms is 7199999 ms") for line in lines] == (
+    assert [line.startswith("the target's transactional.id.expiration.ms is 7199999: ") for line in lines] == (
         [True] if warned else []
     )
 

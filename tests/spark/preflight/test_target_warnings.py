@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirror.broker_settings import SEGMENT_BYTES
+from mirror.causes import SEGMENT_BYTES
 from mirror.client import PartitionDescription, TopicDescription
 from mirror.spark.preflight.target_warnings import warnings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.broker_settings import ADVERTISED, CONNECTIONS, CONTROLLERS, OFFSET_METADATA, SEGMENT_BYTES, BrokerSetting
+from mirror.causes import ADVERTISED, CONNECTIONS, CONTROLLERS, OFFSET_METADATA, SEGMENT_BYTES, Cause
 from mirror.client import Admin
 from mirror.cluster.connection.connections import ConnectAttempt
 from mirror.cluster.connection.session import BrokerSession
@@ -21,7 +21,7 @@ VOTE = 52
 
 @pytest.mark.parametrize(("code", "setting"), [(12, OFFSET_METADATA), (18, SEGMENT_BYTES)])
 @pytest.mark.parametrize("message", [None, "The server has its own words."])
-def test_an_error_of_a_broker_names_the_setting(code: int, setting: BrokerSetting, message: str | None) -> None:
+def test_an_error_of_a_broker_names_the_setting(code: int, setting: Cause, message: str | None) -> None:
     assert str(broker_error(code, "committing", message)).endswith(f"; {setting.words}")
 
 
