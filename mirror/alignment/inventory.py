@@ -50,10 +50,6 @@ class FlowInventory:
         """Fence earlier owners, if this one has not yet: they store nothing afterwards. Raises KafkaError."""
         self._writer.begin()
 
-    def give_way(self) -> None:
-        """Another owner has fenced this one: the next :meth:`begin` fences that one."""
-        self._writer.close()
-
     def read(self) -> bool:
         """Read what was stored since the last call; return whether there is such a topic. Raises KafkaError."""
         if self._followed is None:

@@ -114,11 +114,7 @@ class IntentStore(Protocol):
         ...
 
     def begin(self) -> None:
-        """Fence earlier owners, if this one has not yet: they store nothing afterwards. Raises KafkaError."""
-        ...
-
-    def give_way(self) -> None:
-        """Another owner has fenced this one: the next :meth:`begin` fences that one."""
+        """Fence other owners, if this one has not since it failed: they store nothing afterwards. Raises KafkaError."""
         ...
 
     def read(self) -> bool:
@@ -215,15 +211,11 @@ class Reconciler:
         self._store: Final = store
         self._clock: Final = clock
 
-    def give_way(self) -> None:
-        """Another owner has fenced this one: the next round fences that one."""
-        self._store.give_way()
-
     def round(self, kind: Kind[P, R], sides: Sides, *, write: bool = True) -> R:
         """Bring what differs in step, by a new observation of both ``sides``; without ``write`` only find it.
 
-        Raises KafkaError if a cluster does not answer, and Fenced if another owner has begun. What concerns single
-        changes is in the report.
+        Raises KafkaError if a cluster does not answer, and Fenced if another owner has begun, which the next round
+        fences. What concerns single changes is in the report.
         """
         if write:
             self._store.begin()

@@ -73,13 +73,12 @@ class GroupCommits:
             if self._writer.has_begun:  # not again: that would fence a later run
                 self._put(self._unstored())
 
-    def begin(self) -> None:
-        """Fence earlier runs of the flow, if this one has not yet. Raises KafkaError, Fenced."""
-        self._writer.begin()
+    def begin(self) -> bool:
+        """Fence other runs of the flow, if this one has not since it failed; return whether it has now.
 
-    def give_way(self) -> None:
-        """Another run has fenced this one: the next :meth:`begin` fences that one."""
-        self._writer.close()
+        Raises KafkaError.
+        """
+        return self._writer.begin()
 
     def read_intents(self) -> None:
         """Read what was stored since the last call. Raises KafkaError if that is not all: the next call goes on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_OWN: Final = re.compile(r"mirror\.[^.]+\.((progress\.)?[0-9]+|orders)")
+_OWN: Final = re.compile(r"mirror\.[^.]+\.((progress\.)?[0-9]+|control)")
 
 
 def is_own_group(group: str) -> bool:

@@ -97,11 +97,11 @@ class GroupSync:
 
         With ``keep_logs``, :attr:`logs` has what was read of the partitions of all groups.
 
-        Raises KafkaError if a cluster does not answer, and Fenced if another run writes the groups of the flow: until
-        :meth:`give_way`. What concerns single groups is in the report.
+        Raises KafkaError if a cluster does not answer, and Fenced if another run writes the groups of the flow, which
+        the next round fences. What concerns single groups is in the report.
         """
-        if write:
-            self._commits.begin()
+        if write and self._commits.begin():
+            self._settled.clear()  # another run may have committed since
         self._commits.read_intents()
         listed = self._of_source.list_groups()
         self._names = frozenset(listed)
@@ -164,11 +164,6 @@ class GroupSync:
     def network_ms(self) -> int:
         """Return the CPU time of the network threads, which all clients of the process share."""
         return self._clusters.network_ms()
-
-    def give_way(self) -> None:
-        """Another run has fenced this one: the next round fences that one, and reads again what is committed."""
-        self._commits.give_way()
-        self._settled.clear()
 
     def resume(self, group: str) -> int:
         """Take the target's offsets of a group for this flow's own, so that they are replaced by later positions.

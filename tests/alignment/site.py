@@ -40,9 +40,6 @@ class ConfigRounds:
     def close(self) -> None:
         self._inventory.close()
 
-    def give_way(self) -> None:
-        self._reconciler.give_way()
-
     def round(
         self,
         *,

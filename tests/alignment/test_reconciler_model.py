@@ -106,12 +106,10 @@ class Owner:
     def begin(self) -> None:
         if self.world.step() == "crash":
             raise Crash
+        self.is_fenced = False
         if self.epoch is None:
             self.world.epoch += 1
             self.epoch = self.world.epoch
-
-    def give_way(self) -> None:
-        self.epoch, self.is_fenced = None, False
 
     def read(self) -> bool:
         if self.world.step() == "crash":
@@ -123,7 +121,7 @@ class Owner:
         began_ms, event = self.world.now_ms, self.world.step()
         if event == "crash":
             raise Crash
-        assert not self.is_fenced, "nothing is stored by an owner that has seen a takeover"
+        assert not self.is_fenced, "nothing more of a round is stored after a takeover was seen"
         if self.epoch is None:  # the writer does so: it was closed by a failure
             self.world.epoch += 1
             self.epoch = self.world.epoch
@@ -283,9 +281,7 @@ class Owners(RuleBasedStateMachine):
             owner.round()
         except Crash:
             self.owner = Owner(self.world)
-        except Fenced:
-            owner.give_way()
-        except KafkaTimeout:
+        except (Fenced, KafkaTimeout):
             pass
         self.world.script = {}
 

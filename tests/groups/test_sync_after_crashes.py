@@ -86,9 +86,21 @@ def test_an_earlier_run_stores_and_commits_nothing_once_a_later_one_has_begun(si
     new.round()
     assert site.at_target() == 111
     site.commit(147)
-    old.give_way()
     assert only(old.round()).reason is None
     assert site.at_target() == 119
+
+
+def test_a_run_that_was_fenced_compares_all_groups_again(site: Site) -> None:
+    """Another run may have committed meanwhile."""
+    run = site.sync()
+    site.commit(100)
+    run.round()
+    site.sync().round()
+    site.commit(100, group="other")
+    with pytest.raises(Fenced):
+        run.round()
+    site.commit_on_target(90)
+    assert only(run.round()).reason is Reason.TAKEN_OVER
 
 
 def test_a_round_stores_with_its_intents_that_the_commits_before_have_succeeded(site: Site) -> None:

@@ -26,8 +26,8 @@ def groups_transactional_id(flow: str) -> str:
 class FencedWriter:
     """Writes records in transactions. Its calls wait for the target; use it in one thread.
 
-    Once another writer has begun, nothing of this one is stored any more: the calls raise Fenced, until :meth:`close`,
-    after which this one fences the other.
+    Once another writer has begun, nothing of this one is stored: :meth:`write` raises Fenced. The next :meth:`begin`
+    or :meth:`write` fences the other one, as after any error.
     """
 
     def __init__(self, topic: FlowTopic, transactional_id: str, timeout_ms: int) -> None:
@@ -42,10 +42,13 @@ class FencedWriter:
         """Whether this writer has fenced earlier ones, and has not failed since."""
         return self._producer is not None
 
-    def begin(self) -> None:
-        """Fence earlier writers, if this one has not yet: they store nothing afterwards. Raises KafkaError."""
+    def begin(self) -> bool:
+        """Fence other writers, if this one has not since it failed: they store nothing afterwards.
+
+        Return whether it has fenced them now. Raises KafkaError.
+        """
         if self._producer is not None:
-            return
+            return False
         producer = Producer(self.options)
         try:
             producer.init_transactions(self._timeout_ms)
@@ -53,6 +56,7 @@ class FencedWriter:
             producer.close(timeout_ms=0)
             self._fail(f"fencing earlier users of {self._id}", error)
         self._producer = producer
+        return True
 
     @property
     def options(self) -> dict[str, object]:

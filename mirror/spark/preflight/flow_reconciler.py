@@ -144,10 +144,6 @@ class FlowReconciler:
     def __exit__(self, *_: object) -> None:
         self._clients.close()
 
-    def give_way(self) -> None:
-        """Another owner has fenced this one: the next round fences that one."""
-        self._reconciler.give_way()
-
     def round(
         self,
         sides: Sides,

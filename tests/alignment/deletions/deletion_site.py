@@ -45,9 +45,6 @@ class DeletionRounds:
     def close(self) -> None:
         self._inventory.close()
 
-    def give_way(self) -> None:
-        self._reconciler.give_way()
-
     def round(self, rules: DeletionRules, *, write: bool = True) -> KindReport:
         self._kind.rules = rules
         return self._reconciler.round(self._kind, sides_of(self._site.source, self._site.target), write=write)

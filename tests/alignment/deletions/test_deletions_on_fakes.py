@@ -261,7 +261,6 @@ def test_an_earlier_run_is_fenced_and_deletes_nothing(site: DeletionSite) -> Non
     with pytest.raises(Fenced):
         earlier.round(site.rules())
     assert site.copies() == ALL
-    earlier.give_way()
     assert done(earlier.round(site.rules())) == {"paris.t"}
 
 

@@ -47,9 +47,6 @@ class AclRounds:
     def close(self) -> None:
         self._inventory.close()
 
-    def give_way(self) -> None:
-        self._reconciler.give_way()
-
     def round(self, *, write: bool = True, adopt: bool = False) -> KindReport:
         self.kind.rules = replace(self.kind.rules, adopt=adopt)
         sides = Sides(Side("paris", self._site.source), Side("berlin", self._site.target))
@@ -375,7 +372,6 @@ def test_an_earlier_run_is_fenced_and_changes_nothing(site: Site) -> None:
     with pytest.raises(Fenced):
         first.round()
     assert on(site.pair.target) == set()
-    first.give_way()
     assert first.round().is_in_step
 
 

@@ -43,9 +43,6 @@ class _Watched:
     def has_news(self) -> bool:
         return self._sync.has_new_groups()
 
-    def give_way(self) -> None:
-        self._sync.give_way()
-
     def fenced(self, error: Fenced) -> GroupsReport:
         return self._sync.fenced(error)
 

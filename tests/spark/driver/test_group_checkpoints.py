@@ -190,8 +190,6 @@ def test_rounds_beside_a_stream_notice_new_groups_and_other_runs(site: Site) -> 
     with pytest.raises(Fenced):
         rounds.round()
     assert site.checkpoints() == [Checkpoint(57, 47)], "none of a run that is fenced"
-    rounds.give_way()
-    assert rounds._sync._settled == {}, "the other run may have committed since"
     rounds.round()
     assert site.checkpoints() == [Checkpoint(57, 47), Checkpoint(58, 48)]
     site.pair.source.groups["billing-2"][SOURCE] = GroupOffset(20, 0, "")

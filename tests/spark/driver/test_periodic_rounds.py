@@ -28,7 +28,7 @@ class FakeRounds:
 
     def __init__(self, *script: Exception | GroupsReport) -> None:
         self.script = list(script)
-        self.count = self.gave_way = self.cpu_ms = 0
+        self.count = self.cpu_ms = 0
         self.new_groups = threading.Event()
         self.open = False
 
@@ -49,9 +49,6 @@ class FakeRounds:
 
     def has_news(self) -> bool:
         return self.new_groups.is_set()
-
-    def give_way(self) -> None:
-        self.gave_way += 1
 
     def fenced(self, error: Fenced) -> GroupsReport:
         return GroupsReport({"billing": GroupState("billing", (), Reason.OTHER_RUN)}, (str(error),))
@@ -140,14 +137,13 @@ def test_an_unexpected_error_is_reported_and_the_rounds_begin_again() -> None:
         assert report().problems == ()
 
 
-def test_a_fenced_run_gives_way_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rounds_of_a_fenced_run_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(periodic_rounds, "_FENCED_WAIT_MS", 50)
     rounds = FakeRounds(Fenced("another one", 90))
     with running(rounds) as (report, _):
         found = report()
         assert (found.problems, found.by_reason()) == (("another one",), {Reason.OTHER_RUN: 1})
         assert report().problems == ()
-    assert rounds.gave_way == 1
 
 
 def test_errors_of_reports_and_warnings_end_no_rounds() -> None:

@@ -49,10 +49,6 @@ class CheckpointedRounds:
         """Return whether there are groups that the last round did not know. Raises KafkaError."""
         return self._sync.has_new_groups()
 
-    def give_way(self) -> None:
-        """Let the next round fence the run that has fenced this one."""
-        self._sync.give_way()
-
     def fenced(self, error: Fenced) -> GroupsReport:
         """Return the report of a round that ended with ``error``."""
         return self._sync.fenced(error)

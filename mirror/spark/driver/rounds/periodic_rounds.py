@@ -57,15 +57,14 @@ class Rounds(Protocol[R_co]):
     """What does one round after the other, in one thread."""
 
     def round(self) -> R_co:
-        """Bring what has changed to the target, and return the report. Raises KafkaError, Fenced."""
+        """Bring what has changed to the target, and return the report.
+
+        Raises KafkaError, and Fenced if another run has fenced this one: the next round fences that one.
+        """
         ...
 
     def has_news(self) -> bool:
         """Whether there is something that the last round did not know, and that cannot wait. Raises KafkaError."""
-        ...
-
-    def give_way(self) -> None:
-        """Let the next round fence the run that has fenced this one."""
         ...
 
     def fenced(self, error: Fenced, /) -> R_co:
@@ -188,7 +187,6 @@ class PeriodicRounds(Generic[R]):
         except Fenced as error:
             report = rounds.fenced(error)
             self._report(report, self._kind.errors(report))
-            rounds.give_way()
             self._schedule.pause(_now_ms() + _FENCED_WAIT_MS)
             return True
         except Exception as error:  # noqa: BLE001 - without this thread no later round would run

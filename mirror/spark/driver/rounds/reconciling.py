@@ -88,10 +88,6 @@ class Reconciling:
         """Return False: everything waits for the next round."""
         return False
 
-    def give_way(self) -> None:
-        """Let the next round fence the owner that has fenced this one."""
-        self._reconciler.give_way()
-
     def fenced(self, _: Fenced) -> KindReports:
         """Return the reports of the round that another owner has ended."""
         return self._last
