@@ -182,6 +182,7 @@ def keeps(one: ast.ClassDef, names: set[str]) -> bool:
                 to_self = any(ast.unparse(target).startswith("self.") for target in targets)
                 stored = ast.unparse(each.value)
                 is_given = re.fullmatch(r"(\w+)(\.source|\.target)?", stored)
-                if to_self and ((is_given and is_given[1] in given) or re.search(r"open_sides\(.*\)$", stored)):
+                is_opened = re.search(r"(open_sides\(.*|clusters.*\.of\(\w+)\)$", stored, re.IGNORECASE)
+                if to_self and ((is_given and is_given[1] in given) or is_opened):
                     return True
     return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Final, Self
 
 from mirror.client import Admin
@@ -18,25 +19,31 @@ TIMEOUT_MS: Final = 20_000
 """For each call."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowAccess:
+    """A flow, how its clusters are reached, and how it copies."""
+
+    name: str
+    source_options: Mapping[str, object]
+    """Dotted keys, of which those of the clusters are used."""
+    target_options: Mapping[str, object]
+    policy: CopyPolicy
+
+    def open_translator(self) -> OffsetTranslator:
+        """Return the translator of its index, to be closed. Raises ConfigError, FlowError."""
+        options = self.source_options, self.target_options
+        return OffsetTranslator(self.name, *options, self.policy, timeout_ms=TIMEOUT_MS, patience=PATIENCE)
+
+
 class FlowClusters:
     """The clients and readers of both clusters. Their calls wait; use them in one thread."""
 
-    def __init__(
-        self,
-        flow: str,
-        source_options: Mapping[str, object],
-        target_options: Mapping[str, object],
-        policy: CopyPolicy,
-        clock: Clock,
-    ) -> None:
-        """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
+    def __init__(self, flow: FlowAccess, clock: Clock) -> None:
+        """Raises ConfigError, FlowError."""
         with ExitStack() as stack:
-            translator = OffsetTranslator(
-                flow, source_options, target_options, policy, timeout_ms=TIMEOUT_MS, patience=PATIENCE
-            )
-            stack.enter_context(translator)
-            self.source: Final = stack.enter_context(Admin(cluster_options(source_options)))
-            self.target: Final = stack.enter_context(Admin(cluster_options(target_options)))
+            translator = stack.enter_context(flow.open_translator())
+            self.source: Final = stack.enter_context(Admin(cluster_options(flow.source_options)))
+            self.target: Final = stack.enter_context(Admin(cluster_options(flow.target_options)))
             self._clients: Final = stack.pop_all()
         self.translator: Final = translator
         """That of the flow's index."""

@@ -12,7 +12,7 @@ from mirror.client import AclOperation, OffsetAndMetadata, Outcomes, TopicPartit
 from mirror.errors import KafkaError
 from mirror.groups.back_positions import BackPosition, BackReason, back_reason
 from mirror.groups.bundles import Committed
-from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
+from mirror.groups.clusters import TIMEOUT_MS, FlowAccess, FlowClusters
 from mirror.groups.commits import in_parts
 from mirror.groups.coordinators import CoordinatorCalls
 from mirror.groups.intents import ResumeKey, StoredIntents, encode_key, encode_resumed
@@ -21,11 +21,9 @@ from mirror.groups.routes import AlsoFed, CopyingFlow
 from mirror.groups.rules import GroupRules
 from mirror.groups.translation.back_logs import BackLogs
 from mirror.groups.translation.both_directions import BothDirectionsLogs, BothDirectionsPartition
-from mirror.groups.translation.logs import PATIENCE, FlowLogs, PartitionLogs
-from mirror.relay.model.policy import CopyPolicy
+from mirror.groups.translation.logs import FlowLogs, PartitionLogs
 from mirror.relay.offsets.copy_count import CopyCount
 from mirror.relay.offsets.index import UNKNOWN, Place
-from mirror.relay.offsets.translator import OffsetTranslator
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
 from mirror.timing import Clock, Timer
 
@@ -54,25 +52,21 @@ class ReverseGroups:
 
     def __init__(
         self,
-        flow: str,
-        source_options: Mapping[str, object],
-        target_options: Mapping[str, object],
-        policy: CopyPolicy,
+        flow: FlowAccess,
         rules: GroupRules,
         clock: Clock,
         fed_by: FedBy = lambda _source, _target: None,
         also_fed: AlsoFed = lambda _flows, _source, _target: "",
     ) -> None:
-        """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
-        self._flow: Final = flow
+        """Raises ConfigError, FlowError."""
+        self._flow: Final = flow.name
         self._rules: Final = rules
         self._fed_by: Final = fed_by
         self._also_fed: Final = also_fed
         self._clock: Final = clock
-        self._topic: Final = FlowTopic(target_options, group_topic_of(flow))
+        self._topic: Final = FlowTopic(flow.target_options, group_topic_of(flow.name))
         self._clients: Final = ExitStack()
-        clusters = FlowClusters(flow, source_options, target_options, policy, clock)
-        self._clusters: Final = self._clients.enter_context(clusters)
+        self._clusters: Final = self._clients.enter_context(FlowClusters(flow, clock))
         self._both_directions: Final[dict[str, BothDirectionsLogs]] = {}
         """By the name of the flow that feeds the source."""
         self.logs: Mapping[TopicPartition, PartitionLogs] = {}
@@ -171,9 +165,7 @@ class ReverseGroups:
         """Return the logs as a round of ``other`` sees them, which goes from the target to the source."""
         if other.name not in self._both_directions:
             ends = self._clusters.target, self._clusters.source
-            options = other.source_options, other.target_options
-            translator = OffsetTranslator(other.name, *options, other.policy, timeout_ms=TIMEOUT_MS, patience=PATIENCE)
-            self._clients.enter_context(translator)
+            translator = self._clients.enter_context(other.access.open_translator())
             ahead = FlowLogs(*ends, translator, self._clock, TIMEOUT_MS)
             back = BackLogs(*ends, self._clusters.translator, self._clock, TIMEOUT_MS)
             self._both_directions[other.name] = BothDirectionsLogs(*ends, ahead, back, self._flow)

@@ -9,7 +9,7 @@ from typing import Final
 
 from mirror.client import TopicPartition
 from mirror.errors import KafkaError
-from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
+from mirror.groups.clusters import TIMEOUT_MS, FlowAccess, FlowClusters
 from mirror.groups.commit_decision import Intent, Reason
 from mirror.groups.group_partition import GroupPartition
 from mirror.groups.intents import StoredIntents
@@ -17,9 +17,7 @@ from mirror.groups.other_direction import is_theirs
 from mirror.groups.rules import GroupRules
 from mirror.groups.translation.back_logs import BackLogs
 from mirror.groups.translation.both_directions import BothDirectionsLogs
-from mirror.groups.translation.logs import PATIENCE, FlowLogs
-from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.offsets.translator import OffsetTranslator
+from mirror.groups.translation.logs import FlowLogs
 from mirror.relay.progress.flow_topic import FlowTopic, group_topic_of
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.timing import Clock
@@ -29,15 +27,16 @@ from mirror.timing import Clock
 class CopyingFlow:
     """A flow from this flow's target to its source, whose copies this flow brings the positions of back."""
 
-    name: str
-    source_options: Mapping[str, object]
-    """Dotted keys for its source, which is this flow's target."""
-    target_options: Mapping[str, object]
-    policy: CopyPolicy
+    access: FlowAccess
     rules: GroupRules
     """Those of the copying flow."""
     writes: bool
     """Whether it brings groups over itself."""
+
+    @property
+    def name(self) -> str:
+        """The name of the flow."""
+        return self.access.name
 
 
 AlsoFed = Callable[[frozenset[str], str, str], str]
@@ -196,12 +195,10 @@ class Routes:
 
 def open_routes(
     stack: ExitStack,
-    flow: str,
+    flow: FlowAccess,
     clusters: FlowClusters,
-    policy: CopyPolicy,
     rules: GroupRules,
     partners: Partners,
-    source_options: Mapping[str, object],
     clock: Clock,
 ) -> Routes:
     """Return the routes of ``flow``; ``stack`` closes their clients.
@@ -212,31 +209,29 @@ def open_routes(
     def theirs_of(other: str | None) -> TheirIntents | None:
         if other is None:
             return None
-        theirs = TheirIntents(other, source_options, clock)
+        theirs = TheirIntents(other, flow.source_options, clock)
         stack.callback(theirs.close)
         return theirs
 
     own = Route(
-        (flow,),
+        (flow.name,),
         clusters.logs,
         rules.target_topic,
         rules.source_topic,
         delete=rules.delete,
-        repeats=not policy.exactly_once,
+        repeats=not flow.policy.exactly_once,
         theirs=theirs_of(partners.opposite),
         is_ahead=True,
     )
     routes = [own]
     both_directions: dict[str, Route] = {}
     for other in partners.copying:
-        ends = other.source_options, other.target_options
-        translator = OffsetTranslator(other.name, *ends, other.policy, timeout_ms=TIMEOUT_MS, patience=PATIENCE)
-        stack.enter_context(translator)
+        translator = stack.enter_context(other.access.open_translator())
         logs = BackLogs(clusters.source, clusters.target, translator, clock, TIMEOUT_MS)
         theirs = theirs_of(other.name if other.writes else None)
         # The copies' groups expire on the source while they are used on the target: nothing is deleted for that.
         there, back = other.rules.source_topic, other.rules.target_topic
         routes.append(Route((other.name,), logs, there, back, delete=False, repeats=False, theirs=theirs))
         both = BothDirectionsLogs(clusters.source, clusters.target, clusters.logs, logs, other.name)
-        both_directions[other.name] = replace(own, flows=(flow, other.name), logs=both)
+        both_directions[other.name] = replace(own, flows=(flow.name, other.name), logs=both)
     return Routes(tuple(routes), both_directions, partners.also_fed)

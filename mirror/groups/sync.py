@@ -17,7 +17,7 @@ from typing import Final, Self
 from mirror.client import TopicPartition
 from mirror.errors import Fenced, KafkaError, named
 from mirror.groups.bundles import Committed
-from mirror.groups.clusters import TIMEOUT_MS, FlowClusters
+from mirror.groups.clusters import TIMEOUT_MS, FlowAccess, FlowClusters
 from mirror.groups.commit_decision import NEVER, Act, Observed, Reason, decide, next_intent, passed_text
 from mirror.groups.commits import GroupCommits
 from mirror.groups.group_partition import (
@@ -34,7 +34,6 @@ from mirror.groups.reader import unsupported_state
 from mirror.groups.routes import Partners, Route, open_routes
 from mirror.groups.rules import GroupRules
 from mirror.groups.translation.logs import PartitionLogs
-from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import UNKNOWN
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
 from mirror.timing import Clock
@@ -48,25 +47,22 @@ class GroupSync:
 
     def __init__(
         self,
-        flow: str,
-        source_options: Mapping[str, object],
-        target_options: Mapping[str, object],
-        policy: CopyPolicy,
+        flow: FlowAccess,
         rules: GroupRules,
         clock: Clock,
         partners: Partners | None = None,
     ) -> None:
-        """The options are dotted keys, of which those of the clusters are used. Raises ConfigError, FlowError."""
+        """Raises ConfigError, FlowError."""
         self._rules: Final = rules
         self._clock: Final = clock
-        topic = self._topic = FlowTopic(target_options, group_topic_of(flow))
+        topic = self._topic = FlowTopic(flow.target_options, group_topic_of(flow.name))
         with ExitStack() as stack:
-            clusters = stack.enter_context(FlowClusters(flow, source_options, target_options, policy, clock))
-            self._commits: Final = GroupCommits(topic, flow, clusters.target, clusters.of_target, clock, TIMEOUT_MS)
-            stack.callback(self._commits.close)
-            self._routes: Final = open_routes(
-                stack, flow, clusters, policy, rules, partners or Partners(), source_options, clock
+            clusters = stack.enter_context(FlowClusters(flow, clock))
+            self._commits: Final = GroupCommits(
+                topic, flow.name, clusters.target, clusters.of_target, clock, TIMEOUT_MS
             )
+            stack.callback(self._commits.close)
+            self._routes: Final = open_routes(stack, flow, clusters, rules, partners or Partners(), clock)
             self._clients: Final = stack.pop_all()
         self._clusters: Final = clusters
         self._of_source: Final = clusters.of_source

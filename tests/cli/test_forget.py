@@ -114,7 +114,7 @@ def test_each_line_says_what_is_removed_or_kept_and_why(site: Site) -> None:
     lines = site.forget().stdout.splitlines()
     assert lines[0] == f"flow {FLOW}: forgotten"
     assert f"- topic {offset_topic_of(FLOW)} on berlin: its offset index" in lines
-    assert f"- group mirror.{FLOW}.orders on berlin: which run copies the flow" in lines
+    assert f"- group mirror.{FLOW}.control on berlin: which run copies the flow" in lines
     assert "= positions of consumer groups on berlin: consumers go on from there" in lines
 
 

@@ -18,6 +18,7 @@ from mirror.groups.back_positions import BackPosition, BackReason
 from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupPosition, GroupsReport, GroupState
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
+from mirror.spark.preflight import flow_groups
 from tests.spark.flow_harness import FlowHarness, use_fakes
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Sync:
     resumed: ClassVar[list[str]] = []
 
     def __init__(self, *arguments: Any) -> None:
-        rules = arguments[4]
+        rules = arguments[1]
         Sync.includes = {name: rules.includes(name) for name in ("billing", "audit", "console-consumer-1")}
 
     def __enter__(self) -> Self:
@@ -107,8 +108,8 @@ class Ends:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowHarness:
-    monkeypatch.setattr(command, "GroupSync", Sync)
-    monkeypatch.setattr(command, "ReverseGroups", Sync)
+    monkeypatch.setattr(flow_groups, "GroupSync", Sync)
+    monkeypatch.setattr(flow_groups, "ReverseGroups", Sync)
     monkeypatch.setattr(command, "LogEnds", Ends)
     monkeypatch.setattr(Sync, "report", GroupsReport())
     monkeypatch.setattr(Sync, "resumed", [])

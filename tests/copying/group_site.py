@@ -10,6 +10,7 @@ from confluent_kafka import Consumer as Confluent
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ConfluentPartition
 
+from mirror.groups.clusters import FlowAccess
 from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
 from mirror.relay.model.policy import CopyPolicy
@@ -36,17 +37,19 @@ def group_rules(*topics: str, delete: bool = False) -> GroupRules:
     )
 
 
+def group_access(pair: TwoClusters) -> FlowAccess:
+    return FlowAccess(
+        name=pair.flow,
+        source_options={"bootstrap.servers": pair.source.address},
+        target_options={"bootstrap.servers": pair.target.address},
+        policy=CopyPolicy(),
+    )
+
+
 def group_sync(pair: TwoClusters, *topics: str, delete: bool = False) -> GroupSync:
     if group_topic_of(pair.flow) not in pair.target.topics():
         pair.target.create(group_topic_of(pair.flow), cleanup_policy="compact")
-    return GroupSync(
-        pair.flow,
-        {"bootstrap.servers": pair.source.address},
-        {"bootstrap.servers": pair.target.address},
-        CopyPolicy(),
-        group_rules(*topics, delete=delete),
-        SystemClock(),
-    )
+    return GroupSync(group_access(pair), group_rules(*topics, delete=delete), SystemClock())
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 
+from mirror.groups.clusters import FlowAccess
 from mirror.groups.commit_decision import Reason
 from mirror.groups.routes import CopyingFlow, Partners
 from mirror.groups.rules import GroupRules
@@ -128,13 +129,12 @@ def _both_ways(pair: TwoClusters, topic: str) -> tuple[GroupSync, GroupSync]:
     source, target = ({"bootstrap.servers": end.address} for end in (pair.source, pair.target))
     rules = GroupRules(includes=lambda group: group.startswith("g."), target_topic=same, source_topic=same)
     nothing = GroupRules(includes=rules.includes, target_topic=lambda _: None, source_topic=lambda _: None)
-    copying = CopyingFlow(
-        name=pair.flow, source_options=source, target_options=target, policy=CopyPolicy(), rules=rules, writes=True
-    )
-    partners = Partners(opposite=back), Partners(copying=(copying,))
+    ahead = FlowAccess(name=pair.flow, source_options=source, target_options=target, policy=CopyPolicy())
+    copying = CopyingFlow(access=ahead, rules=rules, writes=True)
+    returning = FlowAccess(name=back, source_options=target, target_options=source, policy=CopyPolicy())
     return (
-        GroupSync(pair.flow, source, target, CopyPolicy(), rules, SystemClock(), partners[0]),
-        GroupSync(back, target, source, CopyPolicy(), nothing, SystemClock(), partners[1]),
+        GroupSync(ahead, rules, SystemClock(), Partners(opposite=back)),
+        GroupSync(returning, nothing, SystemClock(), Partners(copying=(copying,))),
     )
 
 

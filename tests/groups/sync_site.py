@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mirror.client import TopicPartition
+from mirror.groups.clusters import FlowAccess
 from mirror.groups.positions import GroupPosition, GroupsReport
 from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
@@ -30,6 +32,17 @@ def rules(**changes: Any) -> GroupRules:
     )
 
 
+def access_to(pair: FakePair, name: str = FLOW, policy: CopyPolicy | None = None) -> FlowAccess:
+    """To the clusters of a flow from the source to the target."""
+    source, target = ({"bootstrap.servers": one.bootstrap} for one in (pair.source, pair.target))
+    return FlowAccess(name=name, source_options=source, target_options=target, policy=policy or CopyPolicy())
+
+
+def turned(access: FlowAccess, name: str) -> FlowAccess:
+    """Of a flow in the other direction."""
+    return replace(access, name=name, source_options=access.target_options, target_options=access.source_options)
+
+
 class Site:
     """A copied topic, and groups on both sides."""
 
@@ -39,20 +52,12 @@ class Site:
         self._open: list[GroupSync] = []
 
     def sync(self, *, clock: Clock | None = None, **changes: Any) -> GroupSync:
-        made = GroupSync(
-            FLOW,
-            *self.options(),
-            CopyPolicy(exactly_once=self.pair.exactly_once),
-            rules(**changes),
-            clock or SystemClock(),
-        )
+        made = GroupSync(self.access(), rules(**changes), clock or SystemClock())
         self._open.append(made)
         return made
 
-    def options(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Of the source's and the target's clients."""
-        source, target = ({"bootstrap.servers": one.bootstrap} for one in (self.pair.source, self.pair.target))
-        return source, target
+    def access(self) -> FlowAccess:
+        return access_to(self.pair, policy=CopyPolicy(exactly_once=self.pair.exactly_once))
 
     def close(self) -> None:
         for one in self._open:

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from mirror.groups.clusters import FlowAccess
 from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupPosition
 from mirror.groups.reverse import ReverseGroups
@@ -37,27 +38,22 @@ class BothDirections(CopiesBothWays):
 
         return GroupRules(includes=lambda group: group == GROUP, target_topic=same, source_topic=same)
 
-    def _copying(self, side: int) -> CopyingFlow:
+    def _access(self, side: int) -> FlowAccess:
         source, target = self.options(side)
-        return CopyingFlow(
-            name=FLOWS[side],
-            source_options=source,
-            target_options=target,
-            policy=self.policy,
-            rules=self._rules,
-            writes=True,
-        )
+        return FlowAccess(name=FLOWS[side], source_options=source, target_options=target, policy=self.policy)
+
+    def _copying(self, side: int) -> CopyingFlow:
+        return CopyingFlow(access=self._access(side), rules=self._rules, writes=True)
 
     def way_back(self, side: int) -> ReverseGroups:
         """Of the flow that copies from ``side``."""
-        ends, other = self.options(side), self._copying(1 - side)
-        return ReverseGroups(FLOWS[side], *ends, self.policy, self._rules, SystemClock(), lambda *_: other)
+        other = self._copying(1 - side)
+        return ReverseGroups(self._access(side), self._rules, SystemClock(), lambda *_: other)
 
     def _sync(self, side: int) -> GroupSync:
-        source, target = self.options(side)
         other = self._copying(1 - side)
         partners = Partners(opposite=other.name, copying=(other,))
-        return GroupSync(FLOWS[side], source, target, self.policy, self._rules, SystemClock(), partners)
+        return GroupSync(self._access(side), self._rules, SystemClock(), partners)
 
     def close(self) -> None:
         for sync in self.syncs:

@@ -12,7 +12,6 @@ from mirror.groups.commit_decision import Reason
 from mirror.groups.routes import CopyingFlow, Partners
 from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
-from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
@@ -20,7 +19,7 @@ from tests.fakes import errors
 from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import GroupOffset
 from tests.fakes.control import Action
-from tests.groups.sync_site import GROUP, SOURCE, TARGET, only, rules
+from tests.groups.sync_site import GROUP, SOURCE, TARGET, access_to, only, rules, turned
 from tests.relay.fake_pair import FLOW, FakePair
 
 BACK = "back"
@@ -35,13 +34,11 @@ class BothWays:
         self.pair = pair
         pair.target.add_topic(group_topic_of(FLOW))
         pair.source.add_topic(group_topic_of(BACK))
-        source, target = ({"bootstrap.servers": one.bootstrap} for one in (pair.source, pair.target))
         none = GroupRules(includes=rules().includes, target_topic=lambda _: None, source_topic=lambda _: None)
-        copying = CopyingFlow(
-            name=FLOW, source_options=source, target_options=target, policy=CopyPolicy(), rules=rules(), writes=True
-        )
-        self.ahead = GroupSync(FLOW, source, target, CopyPolicy(), rules(), SystemClock(), Partners(opposite=BACK))
-        self.back = GroupSync(BACK, target, source, CopyPolicy(), none, SystemClock(), Partners(copying=(copying,)))
+        ahead = access_to(pair)
+        copying = CopyingFlow(access=ahead, rules=rules(), writes=True)
+        self.ahead = GroupSync(ahead, rules(), SystemClock(), Partners(opposite=BACK))
+        self.back = GroupSync(turned(ahead, BACK), none, SystemClock(), Partners(copying=(copying,)))
 
     def close(self) -> None:
         self.ahead.close()
@@ -216,15 +213,13 @@ def test_beside_the_copy_its_end_is_not_read_in_the_logs_as_long_as_its_index_gr
 
 def _fed_from(site: BothWays, topic: str) -> GroupSync:
     """Return the rounds of the flow, while another one copies its target's topic to ``topic`` of the source."""
-    source, target = ({"bootstrap.servers": one.bootstrap} for one in (site.pair.source, site.pair.target))
+    access = access_to(site.pair)
     fed = rules(
         target_topic=lambda name: topic if name == "paris.t" else None,
         source_topic=lambda name: "paris.t" if name == topic else None,
     )
-    other = CopyingFlow(
-        name=BACK, source_options=target, target_options=source, policy=CopyPolicy(), rules=fed, writes=False
-    )
-    return GroupSync(FLOW, source, target, CopyPolicy(), rules(), SystemClock(), Partners(copying=(other,)))
+    other = CopyingFlow(access=turned(access, BACK), rules=fed, writes=False)
+    return GroupSync(access, rules(), SystemClock(), Partners(copying=(other,)))
 
 
 def test_a_position_in_a_log_that_both_clusters_feed_needs_both_indexes(site: BothWays) -> None:
@@ -245,9 +240,8 @@ def test_topics_that_more_flows_feed_are_held(site: BothWays) -> None:
         asked.append((flows, source, target))
         return "flow third feeds both"
 
-    source, target = ({"bootstrap.servers": one.bootstrap} for one in (site.pair.source, site.pair.target))
     partners = Partners(also_fed=also_fed)
-    with GroupSync(FLOW, source, target, CopyPolicy(), rules(), SystemClock(), partners) as sync:
+    with GroupSync(access_to(site.pair), rules(), SystemClock(), partners) as sync:
         position = only(sync.round())
     assert (position.reason, position.detail, site.target) == (Reason.UNKNOWN, "flow third feeds both", None)
     assert asked == [(frozenset({FLOW}), "t", "paris.t")]

@@ -11,7 +11,6 @@ from mirror.groups.back_positions import BackPosition, BackReason
 from mirror.groups.commit_decision import Reason
 from mirror.groups.reader import GroupReader
 from mirror.groups.reverse import ReverseGroups
-from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
 from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.runtime.clock import SystemClock
@@ -20,7 +19,7 @@ from tests.fakes import errors
 from tests.fakes.api_admin import FakeGroup, FakeMember
 from tests.fakes.cluster import GroupOffset
 from tests.fakes.control import Action
-from tests.groups.sync_site import GROUP, SOURCE, TARGET, Site, only, rules
+from tests.groups.sync_site import GROUP, SOURCE, TARGET, Site, access_to, only, rules
 from tests.relay.fake_pair import FLOW, FakePair
 
 
@@ -44,8 +43,7 @@ def pair(monkeypatch: pytest.MonkeyPatch, release: str | None) -> FakePair:
 
 @pytest.fixture
 def way_back(pair: FakePair) -> Iterator[ReverseGroups]:
-    source, target = ({"bootstrap.servers": one.bootstrap} for one in (pair.source, pair.target))
-    with ReverseGroups(FLOW, source, target, CopyPolicy(), rules(), SystemClock()) as made:
+    with ReverseGroups(access_to(pair), rules(), SystemClock()) as made:
         yield made
 
 
@@ -155,12 +153,11 @@ def test_records_that_others_wrote_to_the_target_are_counted(pair: FakePair, way
 def test_a_position_in_a_log_that_a_third_flow_feeds_is_not_committed(pair: FakePair) -> None:
     """The source has copies of records that the group has not read, in front of the translation."""
     pair.target.groups[GROUP][TARGET] = GroupOffset(4, -1, "")
-    source, target = ({"bootstrap.servers": one.bootstrap} for one in (pair.source, pair.target))
 
     def also_fed(flows: frozenset[str], *topics: str) -> str:
         return "flow third copies it, too" if (flows, *topics) == (frozenset({FLOW}), "t", "paris.t") else ""
 
-    with ReverseGroups(FLOW, source, target, CopyPolicy(), rules(), SystemClock(), also_fed=also_fed) as way_back:
+    with ReverseGroups(access_to(pair), rules(), SystemClock(), also_fed=also_fed) as way_back:
         (position,), _ = way_back.commit(resume=False)
     assert position.reason is BackReason.UNKNOWN
     assert position.detail == "flow third copies it, too"

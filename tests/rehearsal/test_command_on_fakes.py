@@ -18,9 +18,9 @@ from mirror.groups.reverse import ReverseGroups
 from mirror.groups.sync import GroupSync
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress.flow_topic import status_topic_of
+from mirror.spark.ledger import status_table
 from mirror.spark.ledger.status_table import Reported, StatusTable, read_status
 from mirror.spark.preflight.flow_groups import open_sync
-from mirror.spark.rehearsing import rehearse
 from mirror.spark.run_control import RunControlClient
 from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
@@ -366,7 +366,7 @@ def test_a_partition_that_has_failed_is_not_ready_until_it_is_copied_again(
     line = "record 249 is too large for the target"
     result = RangeResult(flow=FLOW, topic="t", target_topic=TARGET.topic, partition=0, start=0, end=250)
     table = StatusTable(partitions={TARGET: Reported(replace(REPORT, target=TARGET, result=result), NEVER_MS)})
-    monkeypatch.setattr(rehearse, "read_status", lambda *_: table)
+    monkeypatch.setattr(status_table, "read_status", lambda *_: table)
 
     def blockers() -> list[tuple[str, str]]:
         return [(one["name"], one["reason"]) for one in site.ask()[1]["blockers"] if one["kind"] == "partition"]

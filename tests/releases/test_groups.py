@@ -9,11 +9,10 @@ import pytest
 from mirror.client import TopicPartition
 from mirror.groups.commit_decision import Reason
 from mirror.groups.reverse import ReverseGroups
-from mirror.relay.model.policy import CopyPolicy
 from mirror.runtime.clock import SystemClock
 from mirror.sandbox.cluster import Cluster
 from tests.conftest import NewCluster
-from tests.copying.group_site import commit, committed_at, consumer_of, group_rules, group_sync
+from tests.copying.group_site import commit, committed_at, consumer_of, group_access, group_rules, group_sync
 from tests.copying.pair import TwoClusters
 from tests.polling import eventually
 from tests.releases.releases import MAIN_VERSION, OTHERS, TARGETS
@@ -64,8 +63,7 @@ def _move_there_and_back(pair: TwoClusters, unique: Callable[[str], str]) -> Non
         assert sync.round().groups[group].positions[0].reason is None
     commit(pair.source, group, topic, 0)
     commit(pair.target, group, topic, numbers[b"200"])
-    ends = {"bootstrap.servers": pair.source.address}, {"bootstrap.servers": pair.target.address}
-    with ReverseGroups(pair.flow, *ends, CopyPolicy(), group_rules(topic), SystemClock()) as way_back:
+    with ReverseGroups(group_access(pair), group_rules(topic), SystemClock()) as way_back:
         positions, problems = way_back.commit(resume=False)
     (back,) = [one for one in positions if one.group == group]
     assert (back.written, back.source, problems) == (True, TopicPartition(topic, 0), []), back

@@ -19,17 +19,14 @@ from mirror.cli.options import AsJson, Config, SecretsDir, Timeout, one_flow
 from mirror.cli.views.groups_view import LogEnds, View, view_of
 from mirror.cli.views.reverse_view import view_back
 from mirror.cli.views.watching import show_repeatedly
-from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
 from mirror.errors import FlowError, KafkaError, printable
 from mirror.exit_status import ATTENTION, DONE
-from mirror.groups.reverse import ReverseGroups
 from mirror.groups.sync import GroupSync
-from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import check_answers
 from mirror.spark.driver import job_options
 from mirror.spark.driver.output.terminal import Terminal
-from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, only_groups, partners_of, rules_of
+from mirror.spark.preflight.flow_groups import only_groups, open_sync, open_way_back, rules_of
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -83,20 +80,16 @@ def groups(
         raise typer.BadParameter("needs --reverse, and not --watch", param_hint="--commit")
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     chosen = one_flow(loaded, flow)
-    rules = rules_of(chosen)
     if resume is not None:
-        _check_resumed(resume, chosen, rules, reverse=reverse)
-    rules = only_groups(rules, group or ())
+        _check_resumed(resume, chosen, only_groups(rules_of(chosen), group or ()), reverse=reverse)
     if not watch:
         check_answers(loaded, (chosen.source, chosen.target), print_notice)
-    clients = (chosen.name, source_options(loaded, chosen), target_options(loaded, chosen), chosen.copy_policy())
     if reverse:
-        feeding = feeding_flow(loaded, chosen), also_fed(loaded, chosen)
-        with ReverseGroups(*clients, rules, SystemClock(), *feeding) as way_back:
+        with open_way_back(loaded, chosen, only=group or ()) as way_back:
             ask = partial(way_back.commit, resume=chosen.groups.sync) if commit else way_back.read
             back = partial(view_back, chosen, committed=commit)
             _show(lambda _: back(*ask()), chosen.name, watch=watch, as_json=as_json)
-    with GroupSync(*clients, rules, SystemClock(), partners_of(loaded, chosen)) as sync:
+    with open_sync(loaded, chosen, only=group or ()) as sync:
         if resume is not None:
             _resume(sync, resume)
         with LogEnds(loaded, chosen) as ends:

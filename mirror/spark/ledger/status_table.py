@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from mirror.alignment.sync_state import SyncState
 from mirror.client import TopicPartition
+from mirror.errors import KafkaError
 from mirror.groups.summary import GroupsSummary
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import PartitionReport, TaskState
 from mirror.relay.progress import status_values as values
-from mirror.relay.progress.status_topic import StatusFollower
+from mirror.relay.progress.status_topic import STATUS_MS, StatusFollower
 from mirror.relay.progress.status_values import (
     RunState,
     StatusKey,
@@ -212,6 +213,15 @@ def read_status(target_options: Mapping[str, object], flow: str, timeout_ms: int
         raise news.error
     table.apply(news)
     return table
+
+
+def read_reported(target_options: Mapping[str, object], flow: str) -> tuple[StatusTable, list[str]]:
+    """Return what runs have reported of the flow, for a command that goes on without it, and a note if it must."""
+    try:
+        return read_status(target_options, flow, STATUS_MS), []
+    except KafkaError as error:
+        note = f"what runs have reported cannot be read, so neither rates nor failures are known: {error}"
+        return StatusTable(), [note]
 
 
 def last_error(result: RangeResult, time_ms: int) -> LastError | None:

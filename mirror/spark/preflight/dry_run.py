@@ -7,12 +7,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import LATEST, TopicPartition
-from mirror.errors import KafkaError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.open_transactions import OpenTransaction, describe_oldest
-from mirror.relay.progress.status_topic import STATUS_MS
 from mirror.spark.ledger.copy_rate import RUN_START_S
-from mirror.spark.ledger.status_table import StatusTable, read_status
+from mirror.spark.ledger.status_table import read_reported
 from mirror.spark.planning.range_planner import NO_LEADER
 from mirror.spark.planning.snapshot import PlanRequest, plan_from_snapshot, take_snapshot
 from mirror.spark.planning.unknown_origin import unknown_origins
@@ -129,20 +127,12 @@ class FlowForecast:
         return {**self.drift.to_json(), **own, "to_do": self.to_do}
 
 
-def _reported(config: MirrorConfig, flow: FlowConfig) -> StatusTable:
-    """Return what runs have reported of the flow; nothing if that cannot be read."""
-    try:
-        return read_status(config.clusters[flow.target].client_options(), flow.name, STATUS_MS)
-    except KafkaError:
-        return StatusTable()
-
-
 def forecast(config: MirrorConfig, flow: FlowConfig, sides: Sides, *, wall_ms: int) -> FlowForecast:
     """Read the flow's clusters and forecast a run at ``wall_ms`` (ms since 1970).
 
     Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
-    reported = _reported(config, flow)
+    reported, unread = read_reported(config.clusters[flow.target].client_options(), flow.name)
     request = PlanRequest(flow=flow, now_ms=wall_ms, turns=reported.turns)
     snapshot = take_snapshot(request, sides)
     drift, topics, registries = compare(config, flow, sides)
@@ -175,6 +165,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, sides: Sides, *, wall_ms: i
         seconds=None if rate is None or size is None else RUN_START_S + size / rate,
         overhead_seconds=RUN_START_S,
         warnings=[
+            *unread,
             *drift.warnings,
             *drift.problems,
             *(() if groups is None else groups.problems),

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.config.flow_rules import source_options, target_options
 from mirror.errors import MirrorError, named
+from mirror.groups.clusters import FlowAccess
 from mirror.groups.forecast import GroupsForecast, forecast_of
 from mirror.groups.own_groups import is_own_group
+from mirror.groups.reverse import ReverseGroups
 from mirror.groups.routes import AlsoFed, CopyingFlow, Partners
 from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
@@ -39,9 +41,23 @@ def open_sync(
 ) -> GroupSync:
     """Return the rounds of ``flow``, to be closed; if groups are named, ``only`` of these. Raises MirrorError."""
     rules = only_groups(rules_of(flow, patience_ms=flow.groups.interval_ms if beside_copies else 0), only)
-    options = source_options(config, flow), target_options(config, flow)
-    partners = partners_of(config, flow)
-    return GroupSync(flow.name, *options, flow.copy_policy(), rules, SystemClock(), partners)
+    return GroupSync(_access_of(config, flow), rules, SystemClock(), partners_of(config, flow))
+
+
+def open_way_back(config: MirrorConfig, flow: FlowConfig, *, only: Collection[str] = ()) -> ReverseGroups:
+    """Return what reads the groups of the target of ``flow``, to be closed. Raises MirrorError."""
+    rules, feeding = only_groups(rules_of(flow), only), feeding_flow(config, flow)
+    return ReverseGroups(_access_of(config, flow), rules, SystemClock(), feeding, also_fed(config, flow))
+
+
+def _access_of(config: MirrorConfig, flow: FlowConfig) -> FlowAccess:
+    """Return how the clusters of ``flow`` are reached, for what reads groups."""
+    return FlowAccess(
+        name=flow.name,
+        source_options=source_options(config, flow),
+        target_options=target_options(config, flow),
+        policy=flow.copy_policy(),
+    )
 
 
 def rules_of(flow: FlowConfig, *, patience_ms: int = 0) -> GroupRules:
@@ -81,14 +97,7 @@ def partners_of(config: MirrorConfig, flow: FlowConfig) -> Partners:
 
 
 def _copying_flow(config: MirrorConfig, flow: FlowConfig) -> CopyingFlow:
-    return CopyingFlow(
-        name=flow.name,
-        source_options=source_options(config, flow),
-        target_options=target_options(config, flow),
-        policy=flow.copy_policy(),
-        rules=rules_of(flow),
-        writes=flow.groups.sync,
-    )
+    return CopyingFlow(access=_access_of(config, flow), rules=rules_of(flow), writes=flow.groups.sync)
 
 
 def also_fed(config: MirrorConfig, flow: FlowConfig) -> AlsoFed:

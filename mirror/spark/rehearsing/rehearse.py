@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
 from mirror.config.flow_rules import source_options
-from mirror.errors import KafkaError
 from mirror.groups.commit_decision import Reason
 from mirror.groups.sync import GroupSync
 from mirror.rehearsal.advice import Advice
@@ -24,9 +23,8 @@ from mirror.rehearsal.coverage import Waivers
 from mirror.rehearsal.limits import over_limits
 from mirror.rehearsal.readiness import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.values import Blocker, GroupRehearsal, Kind, Limits, Rehearsal
-from mirror.relay.progress.status_topic import STATUS_MS
 from mirror.runtime.clock import SystemClock
-from mirror.spark.ledger.status_table import StatusTable, read_status
+from mirror.spark.ledger.status_table import read_reported
 from mirror.spark.planning.log_sizes import LogSpan, sizes_of
 from mirror.spark.preflight.drift import compare
 from mirror.spark.preflight.flow_groups import open_sync, rules_of
@@ -73,7 +71,7 @@ def rehearse(request: Request, sides: Sides) -> Rehearsal:
         report = sync.round(write=False, keep_logs=True)
         # Only now: so no group is behind the end, and nothing has arrived that the index does not have.
         sides = sides.again()  # the groups may take minutes
-        reported, unread = _reported(config, flow)
+        reported, unread = read_reported(config.clusters[flow.target].client_options(), flow.name)
         seen = FlowObserver(flow, SystemClock().unix_ms).observe(sides, reported)
         ends = log_bounds(sides.target, {one.target for state in report.groups.values() for one in state.positions})
         advice = Advice(flow.name, flow.source, flow.target, syncs=flow.groups.sync)
@@ -222,14 +220,6 @@ def _about_backlogs(flow: FlowConfig) -> Iterable[str]:
     if flow.only_local:
         yield f"records that came from {flow.target} are counted, too, though they are not copied back"
     yield _ESTIMATED
-
-
-def _reported(config: MirrorConfig, flow: FlowConfig) -> tuple[StatusTable, list[str]]:
-    """Return what runs have reported of the flow, and a note if that cannot be read."""
-    try:
-        return read_status(config.clusters[flow.target].client_options(), flow.name, STATUS_MS), []
-    except KafkaError as error:
-        return StatusTable(), [f"what runs have reported cannot be read, so it is not known what has failed: {error}"]
 
 
 def _partitions(flow: FlowConfig, seen: FlowView, failures: Mapping[TopicPartition, LastError]) -> Iterable[Blocker]:

@@ -7,10 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
-from mirror.config.flow_rules import source_options, target_options
+from mirror.config.flow_rules import target_options
 from mirror.errors import KafkaError
 from mirror.groups.commit_decision import Reason, passed_text
-from mirror.groups.reverse import ReverseGroups
 from mirror.groups.translation.both_directions import BothDirectionsPartition
 from mirror.observation import Side, Sides
 from mirror.rehearsal.advice import Advice
@@ -23,7 +22,7 @@ from mirror.spark.ledger.status_table import StatusTable
 from mirror.spark.planning.flow_observation import read_logs
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight.drift import compare
-from mirror.spark.preflight.flow_groups import also_fed, feeding_flow, only_groups, rules_of
+from mirror.spark.preflight.flow_groups import open_way_back
 from mirror.spark.rehearsing.backlogs import Missing, read_backlogs
 from mirror.spark.rehearsing.coverage import coverage_back
 from mirror.spark.rehearsing.rehearse import UPPER_BOUND, Request, absent, is_running, problems_of
@@ -47,10 +46,7 @@ _NOT_COMPARED: Final = "topics, configurations and ACLs are not compared: no flo
 def rehearse_back(request: Request, sides: Sides) -> Rehearsal:
     """Read both clusters of a flow, and decide about the way back. Raises FlowError if no topic matches, KafkaError."""
     flow, config = request.flow, request.config
-    clients = flow.name, source_options(config, flow), target_options(config, flow), flow.copy_policy()
-    rules = only_groups(rules_of(flow), request.groups)
-    feeding = feeding_flow(config, flow), also_fed(config, flow)
-    with ReverseGroups(*clients, rules, SystemClock(), *feeding) as way_back:
+    with open_way_back(config, flow, only=request.groups) as way_back:
         positions, problems = way_back.read()
         source, target = sides = sides.again()  # the groups may take minutes
         seen = FlowObserver(flow, SystemClock().unix_ms).observe(sides, StatusTable())

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from mirror.client import Admin, TopicPartition
+from mirror.groups.clusters import FlowAccess
 from mirror.groups.positions import GroupPosition
 from mirror.groups.routes import CopyingFlow, Partners
 from mirror.groups.rules import GroupRules
@@ -62,19 +63,16 @@ class MovingGroup:
         rules = GroupRules(includes=lambda group: group == self._group, target_topic=same, source_topic=same)
         ends = [{"bootstrap.servers": end.address} for end in self.ends]
         policy = CopyPolicy(**LOCAL, **self._policy)
+        own, back = (
+            FlowAccess(name=flows[one], source_options=ends[one], target_options=ends[1 - one], policy=policy)
+            for one in (side, 1 - side)
+        )
         own_topic, target = group_topic_of(flows[side]), self.ends[1 - side]
         if own_topic not in target.topics():
             target.create(own_topic, cleanup_policy="compact")
-        other = CopyingFlow(
-            name=flows[1 - side],
-            source_options=ends[1 - side],
-            target_options=ends[side],
-            policy=policy,
-            rules=rules,
-            writes=True,
-        )
+        other = CopyingFlow(access=back, rules=rules, writes=True)
         partners = Partners(opposite=other.name, copying=(other,))
-        return GroupSync(flows[side], ends[side], ends[1 - side], policy, rules, SystemClock(), partners)
+        return GroupSync(own, rules, SystemClock(), partners)
 
     def write(self, move: int) -> None:
         """Both sides write in random order; sometimes it is copied in between."""

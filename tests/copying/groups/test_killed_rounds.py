@@ -24,7 +24,7 @@ from mirror.groups.sync import GroupSync
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.runtime.clock import SystemClock
-from tests.copying.group_site import group_rules
+from tests.copying.group_site import group_access, group_rules
 from tests.copying.pair import End, TwoClusters
 from tests.polling import eventually
 
@@ -56,7 +56,6 @@ def _pair_at(source: str, target: str, flow: str) -> TwoClusters:
 def _copy_and_sync(source: str, target: str, flow: str, topic: str, begun: Any, ended: Any) -> None:
     """Copy in one thread, and run rounds in another one, until the process is killed."""
     pair = _pair_at(source, target, flow)
-    policy = CopyPolicy(index_interval_ms=250)
 
     def copy() -> None:
         while True:
@@ -64,9 +63,9 @@ def _copy_and_sync(source: str, target: str, flow: str, topic: str, begun: Any, 
                 pair.copy(topic, index_interval_ms=250)
 
     threading.Thread(target=copy, daemon=True).start()
-    options = {"bootstrap.servers": source}, {"bootstrap.servers": target}
+    access = replace(group_access(pair), policy=CopyPolicy(index_interval_ms=250))
     rules = replace(group_rules(topic), patience_ms=1_000)
-    with GroupSync(flow, *options, policy, rules, SystemClock()) as sync:
+    with GroupSync(access, rules, SystemClock()) as sync:
         while True:
             begun.value += 1
             with contextlib.suppress(KafkaError):  # a coordinator is being loaded

@@ -11,10 +11,11 @@ from mirror.config.models import FlowConfig
 from mirror.errors import AuthorizationFailed
 from mirror.relay.batches.topic_config import TopicConfig
 from mirror.relay.origin.records import LogKey, Registry, began_record, log_end_records
+from mirror.relay.progress.status_topic import StatusNews
 from mirror.spark.ledger import status_table
 from mirror.spark.ledger.copy_rate import CopyRate
 from mirror.spark.ledger.status_table import StatusTable
-from mirror.spark.preflight import dry_run, flow_registries
+from mirror.spark.preflight import flow_registries
 from mirror.spark.preflight.dry_run import Action, CopyPath, FlowForecast, copy_path, forecast
 from mirror.spark.preflight.target_topics import prepare_topics
 from mirror.wire.api import Api
@@ -90,6 +91,20 @@ def test_after_a_run_nothing_is_to_do_until_records_arrive(pair: PlannerHarness)
     found = look(pair, flow())
     assert (found.records, found.to_do) == (2, True)
     assert found.drift.changes == ["on b: topic a.orders gets 3 partitions (now 2)"]
+
+
+def test_that_reports_cannot_be_read_is_a_warning(pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without them, neither the rate of earlier runs nor whose turn it is are known."""
+
+    class Refused(fakes.SilentFollower):
+        def news(self, *_: object) -> StatusNews:
+            return StatusNews(again=True, records=[], error=AuthorizationFailed("topic mirror-progress.f.status", 29))
+
+    monkeypatch.setattr(status_table, "StatusFollower", Refused)
+    pair.a.add_topic("orders", [10])
+    found = look(pair, flow())
+    note = "what runs have reported cannot be read, so neither rates nor failures are known: "
+    assert found.warnings[0].startswith(f"{note}topic mirror-progress.f.status"), found.warnings
 
 
 def test_a_start_position_to_commit_is_something_to_do(pair: PlannerHarness) -> None:
@@ -175,7 +190,7 @@ def test_the_time_is_estimated_from_earlier_runs_and_the_flows_limit(
     pair.a.add_topic("orders", [10])
     assert (look(pair, flow()).bytes_per_second, look(pair, flow()).seconds) == (None, None)
     reported = StatusTable(rate=CopyRate(16_000, 2.0, 1))
-    monkeypatch.setattr(dry_run, "read_status", lambda *_: reported)
+    monkeypatch.setattr(status_table, "read_status", lambda *_: reported)
     assert (look(pair, flow()).bytes_per_second, look(pair, flow()).seconds) == (8000.0, 13.125)
     limited = look(pair, flow(max_bytes_per_second=2000))
     assert (limited.bytes_per_second, limited.seconds) == (2000.0, 13.5)

@@ -63,9 +63,11 @@ class Reconciling:
         self._beside_copies: Final = beside_copies
         self._last: KindReports = {}
         with ExitStack() as stack:
-            self._sides: Final = stack.enter_context(Clusters(config, TIMEOUT_MS)).of(flow)
+            sides = stack.enter_context(Clusters(config, TIMEOUT_MS)).of(flow)
             self._reconciler: Final = stack.enter_context(FlowReconciler(config, flow))
             self._clients: Final = stack.pop_all()
+        self._observe: Final = sides.again
+        self._admins: Final = [side.admin for side in sides]
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +79,7 @@ class Reconciling:
         """Bring what differs in step; what keeps a kind from it is in its report. Raises Fenced."""
         created = self._created.of(self._flow.name)
         beside = self._beside_copies
-        found = self._last = self._reconciler.round(self._sides.again(), beside_copies=beside, created=created)
+        found = self._last = self._reconciler.round(self._observe(), beside_copies=beside, created=created)
         if CONFIGS in found and found[CONFIGS].error is None:
             self._created.forget(self._flow.name, created)
         if (fenced := fenced_in(found)) is not None:
@@ -94,7 +96,7 @@ class Reconciling:
 
     def network_ms(self) -> int:
         """Return the CPU time of the network threads, which all clients of the process share."""
-        return sum(side.admin.network().busy_ms for side in self._sides)
+        return sum(admin.network().busy_ms for admin in self._admins)
 
 
 def target_rounds(
