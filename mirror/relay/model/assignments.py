@@ -26,6 +26,12 @@ from mirror.relay.model.ranges import Range
 
 RELEASED: Final = -1
 """The owner of a target partition that no task may begin to copy."""
+EARLIER_ENDS_MS: Final = 30_000
+"""By when an earlier attempt that lives has ended: the control record names the later one after a report and a
+heartbeat (13 s), each task reads it once a second, and winds up (5 s)."""
+LATE_VERSIONS: Final = 900
+"""For so many versions a task remembers what an entry that is gone had: a commit that a broker executes late may bring
+the entry back. Versions are announced a second apart, so this is at least 15 minutes."""
 
 
 def target_of(range_: Range) -> TopicPartition:
@@ -101,8 +107,10 @@ class OwnAssignments:
         """Those of which nothing is decided yet."""
         self._held: Final = dict[TopicPartition, int]()
         """The partitions that this task copies, with the version that it holds them by; 0: its row."""
-        self._seen = dict[TopicPartition, int]()
-        """The version of each entry that was applied, while the job has the entry."""
+        self._seen: Final = dict[TopicPartition, int]()
+        """The version of each entry that was applied, until :data:`LATE_VERSIONS` after the job had it last."""
+        self._gone = dict[TopicPartition, int]()
+        """The announced version that was first without an entry which was applied."""
         self.applied = -1
         """The newest version whose entries were applied; -1: none."""
 
@@ -128,10 +136,18 @@ class OwnAssignments:
                 self._held[target] = entry.version
             elif (settles := self._settles(target, entry)) is not None:
                 released.append((target, settles))
-        # What an announced version is without was deleted. A reading of before may be without what came later.
-        self._seen = {target: seen for target, seen in self._seen.items() if target in own or seen > version}
+        self._forget(own, version)
         self.applied = max(self.applied, version)
         return Change(tuple(taken), tuple(released))
+
+    # Invariant: An entry that was applied and is gone is not applied again if a late commit brings it back.
+    # Test: tests/relay/model/test_assignments.py::test_an_entry_that_a_late_commit_brings_back_is_not_applied_again
+    def _forget(self, own: Collection[TopicPartition], version: int) -> None:
+        # What an announced version is without was deleted. A reading of before may be without what came later.
+        gone = [target for target, seen in self._seen.items() if seen <= version and target not in own]
+        self._gone = {target: self._gone.get(target, version) for target in gone}
+        for target in [target for target, since in self._gone.items() if version - since >= LATE_VERSIONS]:
+            del self._seen[target], self._gone[target]
 
     def _settles(self, target: TopicPartition, entry: Entry) -> int | None:
         """Return the version to settle if ``entry`` takes ``target`` away; None if that is no matter of this task.

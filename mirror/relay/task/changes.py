@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from mirror.client import TopicPartition
-from mirror.relay.model.assignments import Change, target_of
+from mirror.relay.model.assignments import EARLIER_ENDS_MS, Change, target_of
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Range
 from mirror.relay.partition.machine.partition_copy import PartitionCopy
@@ -19,9 +19,6 @@ from mirror.relay.task.taking import LoadTaken, Taken
 from mirror.relay.task.topic_rules import TopicRules
 from mirror.timing import FOREVER_MS
 
-_EARLIER_ENDS_MS: Final = 30_000
-"""By when an attempt of before has ended that lives: the control record names the later one after a report and a
-heartbeat (13 s), each task reads it once a second, and winds up (5 s)."""
 _RELOAD_MS: Final = 1_000
 """How soon what a begin needs is read again if that failed: the clients have backoff of their own."""
 
@@ -32,7 +29,7 @@ def settles_late_until(policy: CopyPolicy, now: int) -> int:
     An earlier attempt at the task may hold it and live. Exactly once the next fence ends that; at least once nothing
     does but the control record.
     """
-    return now + _EARLIER_ENDS_MS if policy.attempt and not policy.exactly_once else now
+    return now + EARLIER_ENDS_MS if policy.attempt and not policy.exactly_once else now
 
 
 class Settled(NamedTuple):

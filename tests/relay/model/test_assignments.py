@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.client import TopicPartition
+from mirror.relay.model import assignments
 from mirror.relay.model.assignments import RELEASED, AssignmentTable, Change, Entry, OwnAssignments, target_of
 from mirror.relay.model.ranges import OPEN_END, Range
 
@@ -209,14 +210,31 @@ def test_nothing_is_kept_of_a_partition_that_does_not_exist_any_more() -> None:
     assert (table.entries(), table.lacking([T0, T1])) == ([], {T0}), "what has an owner is kept"
 
 
-def test_a_task_keeps_nothing_of_entries_that_were_deleted() -> None:
+def test_a_task_keeps_nothing_of_entries_that_were_deleted_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     """Topics come and go for months."""
+    monkeypatch.setattr(assignments, "LATE_VERSIONS", 10)
     own = OwnAssignments("run", 1, 0, [])
     for version in range(1, 41, 2):
         taken, released = entry(version, 0, range_of(version)), entry(version + 1, RELEASED, range_of(version))
         own.apply({taken.target: taken}, version)
         own.apply({released.target: replace(released, previous=0)}, version + 1)
-    assert len(own._seen) <= 2
+    assert len(own._seen) <= 7
+
+
+def test_an_entry_that_a_late_commit_brings_back_is_not_applied_again() -> None:
+    """Its topic was deleted, and the entries with it; then the topic was made again, and another task has it."""
+    own, other = task(0), task(1)
+    taken = by_target(entry(1, 0))
+    assert own.apply(taken, 1) == Change((R0,))
+    assert own.apply(by_target(entry(2, RELEASED, previous=0)), 2) == Change((), ((T0, 2),))
+    for each in (own, other):
+        assert not each.apply({}, 3)
+    assert other.apply(by_target(entry(4, 1)), 4) == Change((R0,))
+    assert not own.apply(by_target(entry(4, 1)), 4)
+    for each in (own, other):
+        assert not each.apply({}, 5)
+        assert not each.apply(taken, 6), "of a request that the broker has executed late"
+    assert own.apply(by_target(entry(7, 0)), 7) == Change((R0,))
 
 
 def test_an_entry_that_an_old_reading_is_without_is_not_applied_again() -> None:
