@@ -12,6 +12,7 @@ from mirror.relay.partition.attempts.outbox import Outbox
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.gaps import Gap, GapKind
+from mirror.relay.progress.target_log import TargetMark
 
 
 class OffsetIndexing:
@@ -29,6 +30,8 @@ class OffsetIndexing:
         self._exactly_once: Final = exactly_once
         self._atomic = True
         self._begun_at: Progress | None = None
+        self._mark: TargetMark | None = None
+        """The target's log as this copy has begun with it, or stored it last."""
         self._end: Anchor | None = None
         """An anchor of the last commit: it says to which logs the offsets belong."""
 
@@ -41,7 +44,9 @@ class OffsetIndexing:
         rest = self.take_rest()
         self._atomic = atomic
         begun, self._begun_at = self._begun_at, progress
-        if again or begun is None or not self._goes_on(begun, progress):
+        goes_on = not again and begun is not None and self._goes_on(begun, progress)
+        self._mark = progress.target
+        if not goes_on:
             mark = progress.target
             # Exactly once, all that is copied from the flow's start on is behind where the log ended then.
             is_first = self._exactly_once and mark is not None and mark.producer_id < 0
@@ -57,10 +62,12 @@ class OffsetIndexing:
 
         Another process may have copied in between, and it may have sent again what the target had lost.
         """
-        known_end = max(self.extents.target_end, 0 if begun.target is None else begun.target.end)
         is_same = (begun.series, begun.topic_id) == (progress.series, progress.topic_id)
-        appended = progress.target is not None and progress.target.end > known_end
-        return is_same and not (appended or self.extents.is_broken) and self.extents.end == progress.offset
+        if not is_same or self.extents.is_broken or self.extents.end != progress.offset:
+            return False
+        mark, known_end = progress.target, max(self.extents.target_end, 0 if begun.target is None else begun.target.end)
+        # Of a mark that this copy has not stored itself, the end may be a lower bound, which proves nothing.
+        return mark is None or mark == self._mark or (mark.is_exact and mark.end == known_end)
 
     def skip_gap(self, gap: Gap) -> None:
         """The source has deleted what is next; the attempt, which has committed all before that, does not copy it.
@@ -75,6 +82,7 @@ class OffsetIndexing:
         """A commit has succeeded (ms since 1970); return the segments to write, if that is ``due`` or one is full."""
         self.extents.commit()
         committed = commits.committed
+        self._mark = committed.target
         if committed.target is not None and committed.target.leader_epoch is not None:
             self._end = anchor_at(committed, committed.target, now_ms, exactly_once=self._exactly_once)
         waited = self._interval_ms > 0 and not 0 <= now_ms - self._taken_ms < self._interval_ms
