@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.config.flow_rules import target_options
 from mirror.errors import KafkaError, MirrorError
 from mirror.producer.settings import ProducerSettings
-from mirror.relay.model.assignments import target_of
+from mirror.relay.model.assignments import EARLIER_ENDS_MS, target_of
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import NO_TASK
 from mirror.relay.progress.control_record import newest_attempts
@@ -126,7 +126,7 @@ class FollowedJob:
         self._parts: Final = parts
         self._clock: Final = SystemClock()
         flow = parts.flow
-        self._settle_within_ms: Final = _settle_within_ms(parts.config, flow)
+        self._settle_within_ms: Final = settle_within_ms(parts.config, flow)
         self._stuck: Final = StuckTransactions()
         self._planned_for = TargetTopics()
         """The preparation with which the last plan was made."""
@@ -169,7 +169,6 @@ class FollowedJob:
             parts.run.run,
             period_ms=parts.flow.period_ms,
             unix_ms=self._clock.unix_ms(),
-            on_period=parts.status.copied,
         )
         self._job = parts.job(self._plan, self._job_results.first_period)
 
@@ -318,7 +317,6 @@ class BoundedJob:
         reached = read_target_progress(options, parts.flow.name, lost)
         if plan.withheld and not cut_short:
             plan = replace(plan, withheld=self._still_open(plan.withheld))
-        parts.status.returned(plan, attempts)
         reports = [task.report for task in ([] if self._job is None else self._job.results) if task.report is not None]
         run = Period(plan=plan, attempts=attempts, reports=reports, began_ms=self._began_ms, ended_ms=ended_ms)
         parts.results.end_run(run, join_results(plan, attempts, reached, cut_short=cut_short))
@@ -343,7 +341,11 @@ class BoundedJob:
         self._progress.on_reports(one for one in news.partitions if one.run == self._parts.run.run)
 
 
-def _settle_within_ms(config: MirrorConfig, flow: FlowConfig) -> int:
-    """Return within which time a task has settled a released partition, or has died."""
+def settle_within_ms(config: MirrorConfig, flow: FlowConfig) -> int:
+    """Return within which time a task has settled a released partition, or has died.
+
+    At least once a task that Spark has begun again waits for the end of its earlier attempt before it does.
+    """
     settings = ProducerSettings.parse(target_options(config, flow))
-    return settings.delivery_timeout_ms + settings.cluster.request_timeout_ms + flow.copy_policy().wind_up_ms
+    within = settings.delivery_timeout_ms + settings.cluster.request_timeout_ms + flow.copy_policy().wind_up_ms
+    return within if flow.exactly_once else within + EARLIER_ENDS_MS

@@ -1,4 +1,4 @@
-"""Shows and measures the results of one run of one flow: those of a scheduled run, or of a stream's periods."""
+"""Shows, measures and reports the results of one run of one flow: a scheduled run, or a stream's periods."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
     from mirror.relay.model.ranges import RangeResult
     from mirror.spark.driver.output.console import Consoles
+    from mirror.spark.driver.run_status import RunStatus
     from mirror.spark.ledger.attempt_results import AttemptResult
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.results import FlowReport
@@ -56,6 +57,7 @@ class FlowResults:
         report: FlowReport,
         consoles: Consoles,
         telemetry: RunTelemetry,
+        status: RunStatus,
         write_sync: Callable[[], None],
         *,
         debug: bool,
@@ -65,6 +67,7 @@ class FlowResults:
         self._flow: Final = flow
         self._consoles: Final = consoles
         self._telemetry: Final = telemetry
+        self._status: Final = status
         self._write_sync: Final = write_sync
         self._debug: Final = debug
 
@@ -84,12 +87,14 @@ class FlowResults:
 
     def end_run(self, run: Period, results: list[RangeResult]) -> None:
         """Take the ``results`` of a scheduled run."""
+        self._status.returned(run.plan, run.attempts)
         self.report.partitions = results
         self._write_sync()
         self._record(run, results, counted=False)
 
     def end_period(self, period: Period) -> None:
         """Take the results of a period, whose counts and measurements were recorded before."""
+        self._status.copied(period.plan, period.attempts)
         number, results = period.plan.period, join_results(period.plan, period.attempts)
         self._write_sync()
         at = f"{datetime.now().astimezone():%H:%M:%S}"

@@ -118,7 +118,6 @@ class FlowRun:
             lines=self._lines,
             outages=self._outages,
         )
-        self._results: Final = FlowResults(flow, report, consoles, telemetry, self._rounds.write_sync, debug=debug)
         self._control: Final = control
         self._claimed: ClaimedRun | None = None
         self._ending: Final = RunEnding(report, flow.shutdown_timeout_ms)
@@ -207,7 +206,15 @@ class FlowRun:
                 status=status.table,
             ),
             status=status,
-            results=self._results,
+            results=FlowResults(
+                flow,
+                self.report,
+                self._lines.consoles,
+                self._telemetry,
+                status,
+                self._rounds.write_sync,
+                debug=self._debug,
+            ),
             progress=self._progress,
             lines=self._lines,
             targets=lambda: self._targets,

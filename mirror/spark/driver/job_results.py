@@ -60,15 +60,10 @@ class JobResults:
         *,
         period_ms: int,
         unix_ms: int,
-        on_period: Callable[[Plan, list[AttemptResult]], object],
     ) -> None:
-        """``plan`` is that of the job; it is written as that of the first period.
-
-        ``on_period`` is called with the plan and the results of each period that has ended.
-        """
+        """``plan`` is that of the job; it is written as that of the first period."""
         self.first_period: Final = unix_ms // period_ms
         self._results: Final = results
-        self._on_period: Final = on_period
         self._ledger: Final = ledger
         self._period_ms: Final = period_ms
         self._counts: Final = ReportedCounts(run)
@@ -167,7 +162,6 @@ class JobResults:
             self._before = self._totals.by_partition()
             began_ms, self._began_ms = self._began_ms, unix_ms
             reports = self._measured.between(began_ms, unix_ms)
-        self._on_period(ended, attempts)
         with contextlib.suppress(OSError):  # a stream goes on without its ledger
             self._ledger.write_attempts(attempts, ended.period)
         self._results.end_period(

@@ -85,10 +85,11 @@ class Job:
         self.lines: list[str] = []
         self.json: list[dict[str, Any]] = []
         consoles = cast("Any", SimpleNamespace(print_table=self.lines.append, write_json=self.json.append))
-        flow_results = FlowResults(flow, self.report, consoles, telemetry, lambda: None, debug=False)
+        self.periods: list[tuple[int, list[Outcome]]] = []
+        self.status = cast("Any", SimpleNamespace(copied=self._copied))
+        flow_results = FlowResults(flow, self.report, consoles, telemetry, self.status, lambda: None, debug=False)
         failed = RangeResult.initial(range_of("bad"), 0, Outcome.FAILED, "no")
         plan = Plan(flow="f", tasks=[[one] for one in self.ranges], results_without_task=[failed], period=1, took_ms=20)
-        self.periods: list[tuple[int, list[Outcome]]] = []
         self.results = JobResults(
             flow_results,
             self.ledger,
@@ -96,11 +97,11 @@ class Job:
             RUN,
             period_ms=PERIOD_MS,
             unix_ms=BEGAN_MS,
-            on_period=lambda plan, attempts: self.periods.append(
-                (plan.period, [attempt.result.outcome for attempt in attempts])
-            ),
         )
         self.sequences = 0
+
+    def _copied(self, plan: Plan, attempts: list[AttemptResult]) -> None:
+        self.periods.append((plan.period, [attempt.result.outcome for attempt in attempts]))
 
     def send(self, range_: Range, records: int, **more: Any) -> PartitionReport:
         report = self.report_of(range_, records, **more)
@@ -254,14 +255,12 @@ def test_a_task_that_has_not_begun_says_why(job: Job) -> None:
     assert job.totals()["y"] == (3, Outcome.COMPLETE), "another task has it"
 
 
-def test_a_report_has_one_period_and_one_that_comes_while_it_ends_is_in_the_next(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_has_one_period_and_one_that_comes_while_it_ends_is_in_the_next(job: Job) -> None:
     x, y = job.ranges
     job.send(x, 10)
-    monkeypatch.setattr(job.results, "_on_period", lambda *_: job.send(y, 3))
+    job.status.copied = lambda *_: job.send(y, 3)
     job.update(7_000)
-    monkeypatch.setattr(job.results, "_on_period", lambda *_: None)
+    job.status.copied = lambda *_: None
     job.update(17_000)
     assert [job.period(number) for number in (1, 2)] == [{"x": 10, "y": 0}, {"x": 0, "y": 3}]
 
