@@ -99,6 +99,7 @@ def _operations(operation: str, *, deny: bool) -> set[str]:
     """Return the operations of the ACLs that a flow creates for the copy."""
     given = topic("orders", AclOperation[operation], deny=deny)
     rules = AclRules("a.{}".format, "a.")
-    found = wanted(rules, AclSides(source=[given], source_topics=["orders"], target_topics=["a.orders"])).acls
+    sides = AclSides(source=[given], source_topics=["orders"], target_topics=["a.orders"], owned_topics=["a.orders"])
+    found = wanted(rules, sides).acls
     assert {acl._replace(operation=given.operation) for acl in found} <= {given._replace(name="a.orders")}
     return {acl.operation.name for acl in found}

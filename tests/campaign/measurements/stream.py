@@ -36,6 +36,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -407,6 +408,8 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--kill executor needs --executors")
     if asked.copier != OURS and (asked.kill or asked.executors or asked.counters or asked.line):
         parser.error(f"--kill, --executors, --counters and --line need --copier {OURS}")
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the stream and its brokers are stopped in order
     values = {name: value for name, value in vars(asked).items() if name != "output"}
     values |= {name: value for name, value in os.environ.items() if name.startswith("MIRROR_JOB_")}
     found = measure(asked)
