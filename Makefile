@@ -8,8 +8,8 @@ INSTALLED := $(VENV)/.installed
 LOCK := requirements.txt
 
 DIST := dist
-# What goes to Spark's executors: everything but PySpark, which Spark brings along itself (400 MB).
-BROUGHT_BY_SPARK := pyspark
+# What goes to Spark's driver and executors, with EXTRAS: everything but PySpark, which Spark brings along itself (400 MB).
+PACKED_EXTRAS := report otlp-grpc
 ENVIRONMENT := build/environment
 ASKED := build/asked.txt
 PACKED := $(DIST)/mirror-env.tar.gz
@@ -36,7 +36,7 @@ QUICK := $(NEEDS_NOTHING) and not slow and not timed
 # In the order of tests/conftest.py. Tests wait for half of their time, the timed ones for two thirds, so that there may be
 # more workers than cores. All but one start clusters, of up to eight JVMs, at once.
 WORKERS := --dist loadscope --no-loadscope-reorder --numprocesses
-LOCKED := $(addprefix --extra=,dev aws azure google kerberos)
+LOCKED := $(addprefix --extra=,dev spark report otlp-grpc aws azure gcp gssapi)
 LOCK_OPTIONS := --quiet $(LOCKED) --generate-hashes --allow-unsafe --strip-extras \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
@@ -166,7 +166,7 @@ parts: brokers ## measure single parts: runs every bench_*.py in tests/benchmark
 		echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; \
 	done
 
-dist: $(PACKED) ## build what a Spark cluster needs, in dist/: the wheel, mirror-env.tar.gz for --archives (EXTRAS="aws google")
+dist: $(PACKED) ## build what a Spark cluster needs, in dist/: the wheel, mirror-env.tar.gz for --archives (EXTRAS="aws gcp")
 
 campaign: brokers ## inject faults into three brokers under load, and verify what the producers wrote (an hour)
 	PYTHONPATH=. $(BIN)/python tests/campaign/soak/campaign.py
@@ -267,7 +267,7 @@ $(ENVIRONMENT)/.installed: $(LOCK) $(ASKED) | $(INSTALLED)
 
 # Written only if it changes, as by other EXTRAS: the environment is made again then.
 $(ASKED): pyproject.toml FORCE | $(INSTALLED)
-	@mkdir -p $(@D) && $(BIN)/python -c "$$DEPENDENCIES" $(BROUGHT_BY_SPARK) $(EXTRAS) > $@.new
+	@mkdir -p $(@D) && $(BIN)/python -c "$$DEPENDENCIES" $(PACKED_EXTRAS) $(EXTRAS) > $@.new
 	@cmp -s $@ $@.new || cp $@.new $@
 
 .PHONY: FORCE
@@ -277,8 +277,8 @@ define DEPENDENCIES
 import sys, tomllib
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)["project"]
-asked = [one for one in project["dependencies"] if not one.startswith(sys.argv[1])]
-print(*asked, *(one for extra in sys.argv[2:] for one in project["optional-dependencies"][extra]), sep="\n")
+extras = (one for extra in sys.argv[1:] for one in project["optional-dependencies"][extra])
+print(*project["dependencies"], *extras, sep="\n")
 endef
 export DEPENDENCIES
 

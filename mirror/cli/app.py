@@ -5,8 +5,10 @@ Exit status: 0 success, 1 could not run, 2 wrong usage, 130 interrupted; a subco
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -15,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from mirror.cli.bounded import bounded
 from mirror.cli.console import print_error
+from mirror.extras import REPORT, SPARK, require
 from mirror.spark.driver.launch.unfailing_output import replace_standard_streams
 from mirror.version import VERSION
 
@@ -22,24 +25,25 @@ from mirror.version import VERSION
 class _Lazy(NamedTuple):
     """A subcommand that is imported when it is used, so that ``mirror --help`` does not import Spark.
 
-    ``module`` is its module in ``mirror.cli.commands``.
+    ``module`` is its module in ``mirror.cli.commands``, ``extra`` the part of the package that it cannot do without.
     """
 
     module: str
     attribute: str
     help: str
+    extra: str = ""
 
 
 _COMMANDS: Final = {
-    "run": _Lazy("run", "run", "Copy what is new, once, as a Spark job."),
-    "stream": _Lazy("run", "stream", "Follow topics, as a Spark stream, until it is stopped."),
+    "run": _Lazy("run", "run", "Copy what is new, once, as a Spark job.", SPARK),
+    "stream": _Lazy("run", "stream", "Follow topics, as a Spark stream, until it is stopped.", SPARK),
     "stop": _Lazy("stop", "stop", "Stop a flow's stream in order, on whichever host it runs."),
     "status": _Lazy("status", "status", "Show progress and lag per partition, once or live."),
-    "report": _Lazy("report", "report", "Write the report of the last run again: one HTML file."),
+    "report": _Lazy("report", "report", "Write the report of the last run again: one HTML file.", REPORT),
     "plan": _Lazy("plan", "plan", "Show what a run would copy and change; changes nothing."),
     "drift": _Lazy("drift", "drift", "Show what differs on both sides; the exit status says whether."),
     "apply": _Lazy("drift", "apply", "Bring topics, configurations and ACLs in step, once; copies nothing."),
-    "verify": _Lazy("verify", "verify", "Compare source and target, record by record, as a Spark job."),
+    "verify": _Lazy("verify", "verify", "Compare source and target, record by record, as a Spark job.", SPARK),
     "offsets": _Lazy("offsets", "offsets", "Translate offsets between source and target, exactly."),
     "groups": _Lazy("groups", "groups", "Show consumer groups on both sides, and what is not in step."),
     "rehearse": _Lazy("rehearse", "rehearse", "Show what a switch to the target would cost now; carries nothing out."),
@@ -48,7 +52,7 @@ _COMMANDS: Final = {
     "import": _Lazy("import_file", "import_file", "Turn a MirrorMaker 2 configuration into one of ours."),
     "lint": _Lazy("lint", "lint", "Show what is wrong or surprising in a MirrorMaker 2 configuration."),
     "takeover": _Lazy("takeover", "takeover", "Begin where MirrorMaker 2 has stopped, in the same topics."),
-    "demo": _Lazy("demo", "demo", "Copy generated data between two sandbox clusters."),
+    "demo": _Lazy("demo", "demo", "Copy generated data between two sandbox clusters.", SPARK),
     "sandbox": _Lazy("sandbox", "app", "Start and stop real Kafka clusters on this machine."),
 }
 
@@ -100,8 +104,20 @@ def _load(name: str) -> Any:
     if isinstance(found, typer.Typer):
         return typer.main.get_group(found)
     single = typer.Typer(add_completion=False)
-    single.command(name)(found if name in _SPARK_JOBS else bounded(found))
+    command = found if name in _SPARK_JOBS else bounded(found)
+    single.command(name)(_requiring(lazy.extra, name, command) if lazy.extra else command)
     return typer.main.get_command(single)
+
+
+def _requiring(extra: str, name: str, command: Callable[..., None]) -> Callable[..., None]:
+    """Return ``command``, which fails before anything else if ``extra`` is not installed; its help needs nothing."""
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        require(f"mirror {name}", extra)
+        command(**arguments)
+
+    return run
 
 
 app = typer.Typer(cls=LazyGroup, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)

@@ -72,8 +72,10 @@ class FileSource(TomlConfigSettingsSource):
             self._refuse(f"cannot be read: {error.strerror}")
         super().__init__(Layers, path.absolute())  # The parent class would expand a relative folder called ~.
 
-    def _read_files(self, files: Any, deep_merge: bool = False) -> dict[str, Any]:
-        return super()._read_files(files, deep_merge) if self._text is None else self._read_file(self._path)
+    def _read_files(
+        self, *files: Any, **options: Any
+    ) -> dict[str, Any]:  # options depend on pydantic-settings' release
+        return super()._read_files(*files, **options) if self._text is None else self._read_file(self._path)
 
     def _read_file(self, file_path: Path | Traversable) -> dict[str, Any]:
         try:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from mirror.errors import SandboxError
+from mirror.extras import SPARK, install
 from mirror.sandbox.folders import cache_folder, locked
 from mirror.sandbox.java import Java, find_java
 
@@ -154,7 +155,7 @@ def _ivy_jar() -> Path:
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for jar in sorted(Path(folder, "jars").glob("ivy-*.jar")):
             return jar
-    raise SandboxError("there is no Ivy in PySpark's jars folder: install PySpark again (make clean install)")
+    raise SandboxError(f"a download of brokers needs PySpark, whose jars have Ivy: {install(SPARK)}")
 
 
 def class_path(jars: list[Path]) -> str:

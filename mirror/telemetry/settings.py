@@ -1,4 +1,4 @@
-"""Reads and checks those of OpenTelemetry's standard environment variables that this application supports. Pure.
+"""Reads and checks those of OpenTelemetry's standard environment variables that this application supports.
 
 The SDK's own start-up reads them, too, but only in a process that uses the SDK's tracers, and it exports to localhost
 if no exporter is named.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mirror.errors import ConfigError, Problem
+from mirror.extras import OTLP_GRPC, missing
 
 SERVICE: Final = "kafka-spark-mirror"
 PREFIX: Final = "OTEL_"
@@ -104,9 +105,11 @@ class _EnvironmentReader:
 
     def _protocol(self, signal: str) -> str:
         protocol = self._get(signal, "PROTOCOL") or _PROTOCOLS[0]
+        name = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"
         if protocol not in _PROTOCOLS:
-            name = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"
             self._add_problem(name, protocol, f"must be one of {', '.join(_PROTOCOLS)}")
+        elif protocol == "grpc" and (lacking := missing(OTLP_GRPC)):
+            self._add_problem(name, protocol, f"{lacking}, on every host")
         return protocol
 
     def _prometheus(self) -> tuple[str, int]:

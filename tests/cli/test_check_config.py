@@ -40,7 +40,7 @@ def test_the_library_of_kerberos_has_to_be_importable(tmp_path: Path, monkeypatc
     result = CliRunner().invoke(app, ["check-config", "--config", str(path)])
     assert result.exit_code == 1
     shown = (
-        f"{path}: clusters.a.\"sasl.mechanism\" = 'GSSAPI': needs 'gssapi': pip install 'kafka-spark-mirror[kerberos]'"
+        f"{path}: clusters.a.\"sasl.mechanism\" = 'GSSAPI': needs 'gssapi': pip install 'kafka-spark-mirror[gssapi]'"
     )
     assert shown in " ".join(result.output.split())
 

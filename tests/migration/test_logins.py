@@ -50,7 +50,7 @@ def test_a_handler_of_google_s_becomes_the_provider() -> None:
     )
     found = import_source(read(f"{FILE}{lines}".encode(), "mm2"), name="mm2")
     assert found.file is not None
-    assert '"sasl.oauthbearer.token.provider" = "google"' in found.file.text
+    assert '"sasl.oauthbearer.token.provider" = "gcp"' in found.file.text
     assert not [one for one in found.findings if "callback.handler" in one.key]
 
 

@@ -24,7 +24,7 @@ from azure.core.exceptions import (
 
 from mirror.client import TokenRequest
 from mirror.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KafkaError
-from mirror.runtime.network import azure_tokens, google_tokens
+from mirror.runtime.network import azure_tokens, gcp_tokens
 from mirror.runtime.network.token_providers import load_provider
 from tests.security.clouds import ACCOUNT, AZURE_HEADER, GOOGLE_TOKEN, LIFETIME_S, USER, Clouds
 from tests.security.tokens import Issuer, decoded
@@ -64,7 +64,7 @@ def parts(token: str) -> tuple[dict[str, object], dict[str, object], str]:
 
 
 def test_google_s_token_is_in_the_form_of_its_brokers() -> None:
-    token, lifetime_ms = google_tokens.wrapped("ya29.x", "me@demo", 1_700_003_600.5, 1_700_000_000.25)
+    token, lifetime_ms = gcp_tokens.wrapped("ya29.x", "me@demo", 1_700_003_600.5, 1_700_000_000.25)
     claims = {"iss": "Google", "sub": "me@demo", "scope": "kafka", "iat": 1_700_000_000, "exp": 1_700_003_600}
     assert parts(token) == ({"typ": "JWT", "alg": "GOOG_OAUTH2_TOKEN"}, claims, "ya29.x")
     assert "=" not in token
@@ -76,7 +76,7 @@ def test_a_service_account_of_google(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(clouds.google_file(tmp_path / "key.json")))
-    token, lifetime_ms = load_provider("google")(GOOGLE)
+    token, lifetime_ms = load_provider("gcp")(GOOGLE)
     _, claims, access_token = parts(token)
     assert (claims["sub"], access_token) == (ACCOUNT, GOOGLE_TOKEN)
     assert abs(lifetime_ms / 1000 - LIFETIME_S) < 60
@@ -88,7 +88,7 @@ def test_a_user_of_google(clouds: Clouds, monkeypatch: pytest.MonkeyPatch, tmp_p
     """The library lets no setting change the address."""
     monkeypatch.setattr("google.oauth2.credentials._GOOGLE_OAUTH2_TOKEN_ENDPOINT", f"{clouds.url}/google")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(clouds.google_user_file(tmp_path / "user.json")))
-    _, claims, access_token = parts(google_tokens.token(GOOGLE)[0])
+    _, claims, access_token = parts(gcp_tokens.token(GOOGLE)[0])
     assert (claims["sub"], access_token) == (USER, GOOGLE_TOKEN)
 
 
@@ -100,7 +100,7 @@ def test_google_s_answers_that_are_no_token(
     monkeypatch.setattr("google.auth._exponential_backoff.time", types.SimpleNamespace(sleep=lambda _: None))
     clouds.mode = mode
     with pytest.raises(kind, match=r"Google refuses the credentials|there is no answer of Google"):
-        google_tokens.token(GOOGLE)
+        gcp_tokens.token(GOOGLE)
 
 
 def test_what_google_s_library_does_not_find(clouds: Clouds, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -108,14 +108,14 @@ def test_what_google_s_library_does_not_find(clouds: Clouds, monkeypatch: pytest
     path = tmp_path / "none.json"
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
     with pytest.raises(AuthenticationFailed, match=f"finds no credentials: File {path} was not found"):
-        google_tokens.token(GOOGLE)
+        gcp_tokens.token(GOOGLE)
 
 
 def test_the_account_of_a_host_of_google(clouds: Clouds) -> None:
     """In a process of its own, for the library reads the addresses when it is imported."""
     program = (
         "from mirror.client import TokenRequest\n"
-        "from mirror.runtime.network.google_tokens import token\n"
+        "from mirror.runtime.network.gcp_tokens import token\n"
         "print(*token(TokenRequest('', ())))\n"
     )
     done = subprocess.run(
@@ -184,7 +184,7 @@ def test_what_azure_s_library_does_not_find(clouds: Clouds, monkeypatch: pytest.
         azure_tokens.token(AZURE)
 
 
-@pytest.mark.parametrize(("name", "needed"), [("google", "google.auth"), ("azure", "azure.identity")])
+@pytest.mark.parametrize(("name", "needed"), [("gcp", "google.auth"), ("azure", "azure.identity")])
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch, name: str, needed: str) -> None:
     monkeypatch.setitem(sys.modules, needed, None)
     reason = rf"'{name}': needs '{needed}': pip install 'kafka-spark-mirror\[{name}\]', on every host"

@@ -13,7 +13,7 @@ import pytest
 
 from mirror.client import Admin, TokenRequest
 from mirror.errors import AuthenticationFailed
-from mirror.runtime.network import aws_tokens, google_tokens
+from mirror.runtime.network import aws_tokens, gcp_tokens
 from tests.security.clouds import ACCOUNT, AZURE_HEADER, GOOGLE_TOKEN
 from tests.security.conftest import AWS_KEY, AWS_KEY_ID, Secured
 from tests.security.test_protocols import round_trip
@@ -59,7 +59,7 @@ def test_google_s_access_token(
     secured: Secured, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(secured.clouds.google_file(tmp_path / "key.json")))
-    round_trip(secured.options("CLOUD") | provider("google"), unique("google"))
+    round_trip(secured.options("CLOUD") | provider("gcp"), unique("google"))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_google_s_brokers_refuse(
     secured: Secured, access_token: str, account: str, lifetime_s: int, status: str
 ) -> None:
     now = dt.datetime.now(dt.UTC).timestamp()
-    token, _ = google_tokens.wrapped(access_token, account, now + lifetime_s, now)
+    token, _ = gcp_tokens.wrapped(access_token, account, now + lifetime_s, now)
     refused(secured.options("CLOUD") | given(token), status, token)
 
 

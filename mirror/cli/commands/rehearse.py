@@ -15,6 +15,7 @@ from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir, Timeout
 from mirror.cli.views.rehearsal_view import view
 from mirror.config.load import load
 from mirror.errors import FlowError
+from mirror.extras import REPORT, require
 from mirror.rehearsal.coverage import Waivers
 from mirror.rehearsal.summary import to_json
 from mirror.rehearsal.values import Limits
@@ -82,6 +83,8 @@ def rehearse(
 
     Exit status: 0 ready, 3 not ready, 1 could not look, 2 wrong usage.
     """
+    if html is not None:
+        require("--html", REPORT)
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
     try:

@@ -33,7 +33,7 @@ AWS_PROVIDER: Final = "aws"
 SHIPPED: Final[Mapping[str, str]] = {
     AWS_PROVIDER: "aws_msk_iam_sasl_signer",
     "azure": "azure.identity",
-    "google": "google.auth",
+    "gcp": "google.auth",
 }
 """The providers that this package has, each with the package that its extra of the same name installs."""
 URL: Final = "sasl.oauthbearer.token.endpoint.url"
@@ -47,7 +47,7 @@ _FUNCTION: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 OAUTH_KEYS: Final = (
     Key(CALLBACK, "callable", None, "gives (token, lifetime in ms); not from a file"),
-    Key(PROVIDER, "str", "", "a function that gives tokens, as `package.module:function`; `azure`, `google`"),
+    Key(PROVIDER, "str", "", "a function that gives tokens, as `package.module:function`; `azure`, `gcp`"),
     Key(URL, "str", "", "where a token is got for client id and secret or an assertion, or `file:///...`, a file"),
     Key(f"{CLIENT}.id", "str", "", "client id (KIP-1139)"),
     Key(f"{CLIENT}.secret", "secret", "", "client secret (KIP-1139)"),

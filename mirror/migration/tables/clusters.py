@@ -30,7 +30,7 @@ _HANDLERS: Final[Mapping[str, frozenset[str]]] = {
 }
 """The handlers of Java that do what the client here does for the mechanism."""
 _PROVIDERS: Final[Mapping[tuple[str, str], str]] = {
-    ("sasl.login.callback.handler.class", "com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler"): "google",
+    ("sasl.login.callback.handler.class", "com.google.cloud.hosted.kafka.auth.GcpLoginCallbackHandler"): "gcp",
 }
 """The handlers of Java whose tokens a provider of this package gives."""
 _STORE_TYPES: Final = frozenset({"ssl.keystore.type", "ssl.truststore.type"})

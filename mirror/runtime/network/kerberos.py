@@ -1,4 +1,4 @@
-"""Tickets and contexts of Kerberos, by MIT's library and its Python package: the extra ``kerberos`` of this package.
+"""Tickets and contexts of Kerberos, by MIT's library and its Python package: the extra ``gssapi`` of this package.
 
 Realms, KDCs and the canonical names of hosts are the business of the library and its ``krb5.conf``.
 """
@@ -19,6 +19,7 @@ from mirror.cluster.auth.gssapi import Gssapi
 from mirror.cluster.auth.kerberos_settings import KEYTAB, PRINCIPAL, SERVICE, KerberosSettings
 from mirror.cluster.auth.sasl import Mechanism
 from mirror.errors import AuthenticationFailed, ConfigError, ConnectionFailed, KafkaError, Problem, brief
+from mirror.extras import GSSAPI, install
 from mirror.runtime.network.background import Background
 from mirror.runtime.network.login import Renewing
 from mirror.runtime.network.oauth import Token, TokenKeeper
@@ -56,7 +57,7 @@ def load_gssapi() -> Any:
     try:
         return importlib.import_module("gssapi")
     except ModuleNotFoundError as error:
-        why = f"needs {error.name!r}: pip install 'kafka-spark-mirror[kerberos]', on every host"
+        why = f"needs {error.name!r}: {install(GSSAPI)}, on every host"
     except (ImportError, OSError):
         why = "the library of Kerberos cannot be loaded (Debian: apt-get install libgssapi-krb5-2), on every host"
     raise ConfigError([Problem("", "sasl.mechanism", "'GSSAPI'", why)])

@@ -9,6 +9,7 @@ from typing import Final, cast
 
 from mirror.cluster.auth.oauth_settings import PROVIDER, SHIPPED, TokenProvider
 from mirror.errors import ConfigError, Problem
+from mirror.extras import install
 
 _CURRENT_FOLDER: Final = ""
 _FAILED: Final = f"cannot be loaded on host {socket.gethostname()}"
@@ -30,8 +31,7 @@ def load_provider(name: str) -> TokenProvider:
         found: object = getattr(importlib.import_module(module), function)
     except ModuleNotFoundError as error:
         if name in SHIPPED:
-            install = f"pip install 'kafka-spark-mirror[{name}]', on every host"
-            raise _problem(name, f"needs {error.name!r}: {install}") from None
+            raise _problem(name, f"needs {error.name!r}: {install(name)}, on every host") from None
         where = "the search path is PYTHONPATH, the installed packages and the current folder"
         raise _problem(name, f"{_FAILED}: there is no module {error.name!r}; {where}") from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a module's own code may raise anything, with a secret in its text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -295,6 +296,16 @@ def test_a_report_that_cannot_be_written_is_one_warning(tmp_path: Path, monkeypa
         f"{tmp_path / 'report.html'} could not be written (ZeroDivisionError: by zero); `mirror report` writes it later"
     )
     assert warned == [line]
+
+
+def test_a_run_without_the_extra_of_reports_is_warned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    warned: list[str] = []
+    with kept(tmp_path, warned) as report:
+        summary(tmp_path, [])
+        report.write()
+    (line,) = warned
+    assert "a report needs Plotly and Jinja: pip install 'kafka-spark-mirror[report]'" in line
 
 
 def test_a_full_disk_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

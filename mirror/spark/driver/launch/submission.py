@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Literal, Self
 
 from mirror.errors import FlowError
+from mirror.extras import SPARK, install
 from mirror.local_users import open_own
 from mirror.spark.driver.launch.class_archive import WRITE_OPTION
 from mirror.spark.driver.launch.host_user import has_name, java_options, temporary_folder
@@ -119,9 +120,7 @@ class Submission:
         submit = Path(sys.executable).with_name("spark-submit")
         job = _JOBS / (self.script if self.stream_grace_s is None else "stream.py")
         if not submit.is_file():
-            raise FlowError(
-                f"{submit} is missing: install pyspark in the environment of mirror, or submit jobs/{job.name} yourself"
-            )
+            raise FlowError(f"{submit} is missing: {install(SPARK)}, or submit jobs/{job.name} yourself")
         if self.stream_grace_s is not None or is_local(self.master):
             return [sys.executable, str(job), *self.arguments]
         return [str(submit), *self._options, str(job), *self.arguments]

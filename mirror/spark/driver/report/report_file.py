@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Self
 
+from mirror.extras import REPORT, require
 from mirror.spark.driver.report.report_source import ReportSource
 from mirror.spark.ledger.atomic_write import write_atomically
 
@@ -30,7 +31,11 @@ _BEGUN: Final = """<!doctype html>
 
 
 def render_report(source: ReportSource, flow: str | None = None) -> bytes:
-    """Return the HTML page of all flows in ``source``, or of one. Raises FlowError if there is nothing to report."""
+    """Return the HTML page of all flows in ``source``, or of one.
+
+    Raises FlowError if there is nothing to report, or the packages that make the page are not installed.
+    """
+    require("a report", REPORT)
     # Not at the top: the import of Jinja and Plotly takes 0.1 s.
     from mirror.telemetry.report.page import render
 

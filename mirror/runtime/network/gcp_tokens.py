@@ -1,4 +1,4 @@
-"""Tokens for Google Cloud Managed Service for Apache Kafka, by Google's library: the extra ``google`` of this package.
+"""Tokens for Google Cloud Managed Service for Apache Kafka, by Google's library: the extra ``gcp`` of this package.
 
 Its credentials are the application default credentials: a file, those of ``gcloud``, or the service account of a host
 or a pod.
