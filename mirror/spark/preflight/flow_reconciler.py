@@ -21,7 +21,7 @@ from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS
 from mirror.alignment.topic_configs import AlignmentRules, ConfigAlignment
 from mirror.alignment.topic_deletions import DeletionRules, TopicDeletions
 from mirror.config.flow_rules import target_options
-from mirror.errors import Fenced, MirrorError, problem_of
+from mirror.errors import AuthorizationFailed, Fenced, MirrorError, problem_of
 from mirror.groups.kept_groups import KeptGroups
 from mirror.groups.own_groups import is_own_group
 from mirror.mirrormaker.names import DefaultPolicy
@@ -207,13 +207,18 @@ class Alignment(NamedTuple):
 
 
 def compare_target(config: MirrorConfig, flow: FlowConfig, sides: Sides) -> Alignment:
-    """Return how the target differs. Nothing is changed: it only checks what would be. Raises KafkaError."""
+    """Return how the target differs. Nothing is changed: it only checks what would be.
+
+    A permission that is missing is in the report of its kind: the commands that grant it are printed behind that.
+    Raises KafkaError for what else keeps a kind from being compared.
+    """
     if not kinds_of(flow):
         return Alignment()
     with FlowReconciler(config, flow) as reconciler:
         reports = reconciler.round(sides, write=False)
     for kind in (CONFIGS, ACLS):
-        if kind in reports and (error := reports[kind].error) is not None:
+        error = reports[kind].error if kind in reports else None
+        if error is not None and not isinstance(error, AuthorizationFailed):
             raise error
     return Alignment(**reports)
 

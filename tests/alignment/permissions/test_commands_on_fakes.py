@@ -185,6 +185,18 @@ def test_missing_permissions_are_named_beforehand(site: Site) -> None:
         assert "the permission Alter on the ACLs of cluster berlin is missing: ACLs are not brought in step" in said
 
 
+def test_an_inventory_that_may_not_be_described_hides_no_other_finding(site: Site) -> None:
+    """The plan names all permissions that are missing, with the commands that grant them."""
+    inventory = inventory_topic_of(FLOW)
+    site.pair.target.add_topic(inventory)
+    denied: dict[TopicPartition | str, int] = {inventory: errors.TOPIC_AUTHORIZATION_FAILED}
+    site.pair.target.control.on(Api.METADATA, Action(errors=denied), times=None)
+    status, found = site.ask("drift")
+    (line,) = found["problems"]
+    assert (status, inventory in line, found["in_step"]) == (3, True, False)
+    assert line in " ".join(site.invoke("plan").stdout.split())
+
+
 def test_a_failed_round_keeps_what_is_known_to_differ(site: Site) -> None:
     site.invoke("apply")
     site.source.create_acls([topic("t")])
