@@ -135,14 +135,16 @@ def _id(side: Side, topic: str) -> str | None:
         return None
 
 
-def test_new_partitions_are_copied_in_the_epoch_that_runs(
+def test_new_partitions_are_copied_in_the_period_that_runs(
     site: Site, source: Side, target: Side, unique: Callable[[str], str]
 ) -> None:
-    """A period lasts for three minutes; they are counted in its results, and the next run goes on with them."""
+    """They are counted in the results of its period, which lasts for weeks; the next run goes on with them."""
     topic = unique("soon")
     source.create(topic)
     source.fill(topic, numbered(0, RECORDS))
-    site.write({"a": source.address, "b": target.address}, {"f": flow("a", "b", [f"{topic}.*"])})
+    site.write(
+        {"a": source.address, "b": target.address}, {"f": flow("a", "b", [f"{topic}.*"], "period-ms = 2000000000")}
+    )
     stream = Stream(site)
     stream.await_copy(target, f"a.{topic}", numbered(0, RECORDS))
     source.grow(topic, 2)

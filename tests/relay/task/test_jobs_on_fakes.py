@@ -358,6 +358,7 @@ def test_the_progress_of_all_partitions_is_read_together(monkeypatch: pytest.Mon
         first.result(30)
         site.announce(stop=False)
         before, site.reports[:] = len(site.pair.target.calls(Api.OFFSET_FETCH)), []
+        fences = site.fences  # on a busy machine a request takes longer than its timeout, and is repeated
         site.begin(0, attempt)
 
         def opened() -> set[TopicPartition]:
@@ -371,10 +372,10 @@ def test_the_progress_of_all_partitions_is_read_together(monkeypatch: pytest.Mon
             if call.body.groups[0].group_id != control_partition(FLOW)[0]
         ]
         assert len(progress) <= 2, "one for the claims, one for the lazy progress"
-        assert site.fences == 24, "none has anything to send"
+        assert site.fences == fences, "none has anything to send"
         site.write(7)
         site.copied(7)
-        assert site.fences == 25
+        assert site.fences == fences + 1
         site.check()
     finally:
         site.end()
