@@ -114,6 +114,14 @@ def test_what_failed_at_night_is_shown_in_the_morning_for_a_week(site: StatusHar
     assert "recovered" not in site.status().stdout
 
 
+def test_without_leaders_no_number_is_said(site: StatusHarness) -> None:
+    site.a.add_topic("orders", [10, 10])
+    with site.a.change() as state:
+        for partition in state["topics"]["orders"]["partitions"]:
+            partition["leader"] = -1
+    assert site.status().stdout.startswith("flow f: a to b; how far it is behind is not known (2 partitions); nothing")
+
+
 def test_a_recreated_topic_is_not_shown_as_caught_up(site: StatusHarness) -> None:
     site.a.add_topic("orders", [5, 7])
     for partition, topic_id in ((0, "another"), (1, site.a.state()["topics"]["orders"]["id"])):
@@ -121,7 +129,7 @@ def test_a_recreated_topic_is_not_shown_as_caught_up(site: StatusHarness) -> Non
     for arguments in ((), ("--watch",)):
         site.looks = len(site.pauses) + 1
         text = " ".join(site.status(*arguments).stdout.replace("│", " ").split())
-        assert "flow f: a to b; 5 behind, 2 failed, the lag of 1 not known" in text
+        assert "flow f: a to b; 5 behind in 1 of 2 partitions, not known in the others, 2 failed" in text
         assert "failed orders 0" in text
         assert "failed orders 1" in text
         assert "losing" not in text

@@ -50,7 +50,7 @@ def test_group_that_lives_on_the_new_cluster_is_left_there() -> None:
 
 
 _ERRORS: Mapping[str, str] = {
-    "target recreated": str(recreated_error("f", _TP, TargetMark(topic_id="a", end=9), "b", 9)),
+    "target recreated": str(recreated_error("f", _TP.topic, TargetMark(topic_id="a", end=9), "b")),
     "target truncated": str(truncated_error("f", _TP, TargetMark(topic_id="a", end=9), 3, 9)),
 }
 
@@ -69,5 +69,5 @@ def test_report_advises_the_setting_of_the_error(kind: str) -> None:
 
 
 def test_deleted_and_recreated_target_have_the_same_advice() -> None:
-    deleted = deleted_text("f", _TP, TargetMark(topic_id="a", end=9), 9)
+    deleted = deleted_text("f", _TP.topic)
     assert _settings(deleted) == _settings(_ERRORS["target recreated"]) == {'on-target-recreated = "start-over"'}

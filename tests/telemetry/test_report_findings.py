@@ -64,7 +64,7 @@ FAILURES = {
     "failed truncated": gap(GapKind.TRUNCATED),
     "failed recreated": gap(GapKind.RECREATED),
     "failed progress lost": written_in(ClusterLookups._progress_lost),
-    "failed target recreated": str(target_log.recreated_error("f", ORDERS, MARK, "t2", None)),
+    "failed target recreated": str(target_log.recreated_error("f", ORDERS.topic, MARK, "t2")),
     "failed target truncated": str(target_log.truncated_error("f", ORDERS, MARK, 40, None)),
     "failed position unproved": written_in(position_search._unproved_error),
     "failed target name": next(iter(topic_obstacles.too_long(flow(), ["x" * 249]).values())).reason,

@@ -21,6 +21,7 @@ from mirror.errors import brief, named
 from mirror.relay.model.way_notes import PartitionWay, way_lines
 from mirror.relay.progress.open_transactions import describe_oldest
 from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
+from mirror.spark.driver.output.progress_lines import behind
 from mirror.spark.driver.output.tables import worst_groups
 from mirror.telemetry.lag.lags import LagState, worst_first
 
@@ -363,10 +364,8 @@ def _at(flow: FlowStatus) -> str:
 
 def _behind(totals: LagTotals) -> str:
     """Return how far a flow is behind, and what the number does not show."""
-    words = [f"{totals.records:,} behind"]
-    words += [f"{totals.states[state]:,} {state.value}" for state in _NOT_COPIED if totals.states[state]]
-    words += [f"the lag of {totals.unknown:,} not known"] if totals.unknown else []
-    return ", ".join(words)
+    shown = (state for state in _NOT_COPIED if totals.states[state])
+    return ", ".join([behind(totals), *(f"{totals.states[state]:,} {state.value}" for state in shown)])
 
 
 def _seen(run: RunControl, now_ms: int) -> str:

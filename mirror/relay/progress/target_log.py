@@ -245,26 +245,26 @@ class TargetLogTracker:
         return verified
 
 
-def recreated_error(flow: str, tp: TopicPartition, mark: TargetMark, topic_id: str, copied_to: int | None) -> FlowError:
-    """Return the error of a target topic that was deleted and created again.
+def recreated_error(flow: str, topic: str, mark: TargetMark, topic_id: str) -> FlowError:
+    """Return the error of a target ``topic`` that was deleted and created again: the same one for all its partitions.
 
-    ``copied_to`` is the source offset of the progress; None if there is no progress.
+    ``mark`` is that of the progress of one of them, ``topic_id`` that of the topic now.
     """
     ids = f" (topic id {mark.topic_id}, now {topic_id})" if mark.topic_id and mark.topic_id != topic_id else ""
     return FlowError(
-        f"target-recreated: target {tp} was deleted and made again{ids}: the log that flow {flow} had copied into"
-        f" reached to offset {mark.end}, and nothing of it is here{_copied(copied_to)}; {_ADVICE_RECREATED}"
+        f"target-recreated: target topic {topic} was deleted{ids}, and made again by a run, as each topic that is"
+        f" missing, or by others: nothing that flow {flow} had copied is in it; {_ADVICE_RECREATED}"
     )
 
 
-def deleted_text(flow: str, tp: TopicPartition, mark: TargetMark, copied_to: int) -> str:
-    """Return the line about a target partition that does not exist any more; arguments as of :func:`recreated_error`.
+def deleted_text(flow: str, topic: str) -> str:
+    """Return the line about a target topic that does not exist any more.
 
-    The next run creates it again, and then fails with that error.
+    The next run creates it again, and then fails with the error of :func:`recreated_error`.
     """
     return (
-        f"target-deleted: target {tp} does not exist any more: the log that flow {flow} had copied into reached to"
-        f" offset {mark.end}{_copied(copied_to)}; {_ADVICE_RECREATED}"
+        f"target-deleted: target topic {topic} does not exist any more, nor what flow {flow} had copied into it: a run"
+        f" makes it again, without that; {_ADVICE_RECREATED}"
     )
 
 

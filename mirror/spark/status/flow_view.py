@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.relay.batches.topic_config import FOREVER, TopicConfig, readable
+from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.gaps import Gap, GapKind, find_gap
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.progress.target_log import deleted_text, is_other_topic, recreated_error
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 _CALL_TIMEOUT_MS: Final = 10_000
 """A leader that does not answer must not keep the status of the others from being shown."""
+_FAILING: Final = frozenset({Outcome.FAILED, Outcome.EXPIRED})
+"""Results that have an error of their own."""
 _KEPT_MS: Final = 1
 """Log start offsets, and target topics with copies, are read again after so long for each partition: every 10 s for
 10,000 partitions."""
@@ -103,7 +106,7 @@ class FlowObserver:
         time_ms = self._unix_ms()
         self._withheld = look_up_withheld(sides.source, seen.stable_ends(), self._withheld, time_ms)
         progress = {one.tp: seen.progress[one.target_tp] for one in seen.partitions if one.target_tp in seen.progress}
-        lost = self._lost_copies(sides.target, seen, progress) if not seen.away else {}
+        lost = self._lost_copies(sides.target, seen, progress, table) if not seen.away else {}
         begun = _begun(table, run)
         return FlowView(
             time_ms=time_ms,
@@ -179,25 +182,40 @@ class FlowObserver:
         return found | {one.tp: obstacles[one.topic].reason for one in without if one.topic in obstacles}
 
     def _lost_copies(
-        self, target: Side, seen: FlowObservation, progress: Mapping[TopicPartition, Progress]
+        self, target: Side, seen: FlowObservation, progress: Mapping[TopicPartition, Progress], table: StatusTable
     ) -> dict[TopicPartition, str]:
-        """Return why the copies of partitions with progress are not on the target, by the ids of its topics."""
+        """Return why the copies of partitions are not on the target, by the ids of its topics.
+
+        Brokers delete the progress with its topic: until a run makes that again, reports say what had been copied.
+        """
         marks = {tp: mark for tp, found in progress.items() if (mark := found.target) is not None and mark.end > 0}
         marked = [one for one in seen.partitions if one.tp in marks]
         if unread := {one.target_topic for one in marked} - self._copies.keys():
             described = target.describe(unread)
             self._copies.update(dict.fromkeys(unread - described.failed.keys()) | described)
-        found: dict[TopicPartition, str] = {}
+        had_progress = [one for one in seen.partitions if one.tp not in progress and _was_copied(one, table)]
+        existing = target.describe({one.target_topic for one in had_progress})
+        found = {
+            one.tp: deleted_text(self._flow.name, one.target_topic)
+            for one in had_progress
+            if one.target_topic not in existing and one.target_topic not in existing.failed
+        }
         for one in marked:
             if one.target_topic not in self._copies:
                 continue  # it could not be described
-            topic, mark, offset = self._copies[one.target_topic], marks[one.tp], progress[one.tp].offset
+            topic, mark = self._copies[one.target_topic], marks[one.tp]
             topic_id = "" if topic is None else str(topic.topic_id or "")
-            if not _exists(one, topic):
-                found[one.tp] = deleted_text(self._flow.name, one.target_tp, mark, offset)
-            elif is_other_topic(mark, topic_id):
-                found[one.tp] = str(recreated_error(self._flow.name, one.target_tp, mark, topic_id, offset))
+            if topic is None:
+                found[one.tp] = deleted_text(self._flow.name, one.target_topic)
+            elif is_other_topic(mark, topic_id) or not _exists(one, topic):
+                found[one.tp] = str(recreated_error(self._flow.name, one.target_topic, mark, topic_id))
         return found
+
+
+def _was_copied(one: SourcePartition, table: StatusTable) -> bool:
+    """Whether a run has reported a copy of the partition that had not failed."""
+    reported = table.partitions.get(one.target_tp)
+    return reported is not None and reported[0].result.end > 0 and reported[0].result.outcome not in _FAILING
 
 
 def _exists(one: SourcePartition, topic: TopicDescription | None) -> bool:

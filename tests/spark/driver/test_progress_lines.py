@@ -14,12 +14,12 @@ from mirror.errors import FlowError
 from mirror.relay.model.ranges import OPEN_END
 from mirror.spark.driver.launch.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
 from mirror.spark.driver.output.console import Consoles
-from mirror.spark.driver.output.progress_lines import Cadence, copied, followed, planned, stamped
+from mirror.spark.driver.output.progress_lines import Cadence, behind, copied, followed, planned, stamped
 from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.status_table import LastError
 from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
-from mirror.telemetry.lag.lags import Lag, LagState, LagTotals
+from mirror.telemetry.lag.lags import Lag, LagState, LagTotals, totals
 from tests.spark.planning.test_packing import backlog
 
 if TYPE_CHECKING:
@@ -62,6 +62,21 @@ def test_the_text_about_the_progress_of_a_run() -> None:
 
 def test_the_text_about_the_progress_of_a_stream() -> None:
     assert followed(status()) == "1,234 records behind, up to 1 min 5 s late, copied 5,000/s, new 4.2/s, 2 stuck"
+
+
+@pytest.mark.parametrize(
+    ("lags", "text"),
+    [
+        ([], "0 records behind"),
+        ([3, 4], "7 records behind"),
+        ([3, None, None], "3 records behind in 1 of 3 partitions, not known in the others"),
+        ([0, None], "0 records behind in 1 of 2 partitions, not known in the others"),
+        ([None, None], "how far it is behind is not known (2 partitions)"),
+    ],
+)
+def test_a_lag_that_is_not_known_is_not_0(lags: list[int | None], text: str) -> None:
+    found = totals(Lag(records, None, None, None, None, None, LagState.NO_LEADER) for records in lags)
+    assert behind(found, "records ") == text
 
 
 def test_the_text_names_why_a_partition_cannot_continue() -> None:

@@ -194,7 +194,7 @@ class ClusterLookups:
         expected = mark or (None if record is None else _mark_of(record))
         if expected is not None and is_other_topic(expected, current.topic_id):
             self._confirm_recreated(tp, current.topic_id)
-        error = self._recreated(tp, expected, record, current)
+        error = self._recreated(tp, expected, current)
         if error is None and expected is not None and log.end < expected.end:
             error = truncated_error(self._flow, tp, expected, log.end, _copied_to(record))
         if error is None and record is not None and self._holds_no_records(tp, record.target_end):
@@ -203,7 +203,7 @@ class ClusterLookups:
             return StartPosition(None, log.end, current)
         if self._target.group_offsets(group_of(self._flow, tp), [tp], timeout_ms=self._timeout_ms):
             raise ProgressChanged
-        recreated = self._recreated(tp, expected, record, current) is not None
+        recreated = self._recreated(tp, expected, current) is not None
         if self._start_over or (recreated and self._restart_recreated):
             known = None if record is None else record.progress
             loss = _recreation(self._flow, known, expected) if recreated and expected is not None else None
@@ -237,7 +237,7 @@ class ClusterLookups:
         """
         if is_other_topic(mark, current.topic_id):
             self._confirm_recreated(tp, current.topic_id)
-            error = recreated_error(self._flow, tp, mark, current.topic_id, progress.offset)
+            error = recreated_error(self._flow, tp.topic, mark, current.topic_id)
             if not self._restart_recreated:
                 raise error
             untouched = TargetMark(topic_id=current.topic_id, end=0)
@@ -283,18 +283,16 @@ class ClusterLookups:
 
         For a copy that started at the empty log ``current`` before its record in the progress topic could be read.
         """
-        error = self._recreated(tp, None if record is None else _mark_of(record), record, current)
+        error = self._recreated(tp, None if record is None else _mark_of(record), current)
         if error is not None and not self._restart_recreated:
             raise error
 
-    def _recreated(
-        self, tp: TopicPartition, expected: TargetMark | None, record: ProgressRecord | None, current: TargetMark
-    ) -> FlowError | None:
+    def _recreated(self, tp: TopicPartition, expected: TargetMark | None, current: TargetMark) -> FlowError | None:
         if expected is None:
             return None
         # A log that never held a record is not the one that was written to: that one keeps its end.
         if is_other_topic(expected, current.topic_id) or (current.end == 0 < expected.end and not expected.topic_id):
-            return recreated_error(self._flow, tp, expected, current.topic_id, _copied_to(record))
+            return recreated_error(self._flow, tp.topic, expected, current.topic_id)
         return None
 
     def _progress_lost(self, tp: TopicPartition, log: LogBounds, record: ProgressRecord | None) -> FlowError:

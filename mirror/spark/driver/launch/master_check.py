@@ -10,7 +10,10 @@ from mirror.errors import FlowError
 
 _CONNECT_TIMEOUT_S: Final = 5.0
 _STANDALONE: Final = "spark://"
-_OTHER_MASTERS: Final = re.compile(r"local|local\[[^\]]+\]|local-cluster\[[^\]]+\]|yarn|k8s://.+")
+_OTHER_MASTERS: Final = re.compile(
+    r"local(\[(\*|0*[1-9]\d*)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|k8s://.+", re.ASCII
+)
+"""As org.apache.spark.SparkContext reads them; what it cannot read it refuses only once the topics are prepared."""
 
 
 def check_master(master: str) -> None:
@@ -18,7 +21,7 @@ def check_master(master: str) -> None:
     if master.startswith(_STANDALONE):
         _reach(master)
     elif not _OTHER_MASTERS.fullmatch(master):
-        raise FlowError(f'--master "{master}": must be local[*], spark://HOST:PORT, yarn or k8s://URL')
+        raise FlowError(f'--master "{master}": must be local[*] or local[CORES], spark://HOST:PORT, yarn or k8s://URL')
 
 
 def _reach(master: str) -> None:

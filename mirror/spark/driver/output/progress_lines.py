@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mirror.relay.model.ranges import RangeResult
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.status.flow_status import FlowStatus
+    from mirror.telemetry.lag.lags import LagTotals
 
 FIRST_INTERVAL_MS: Final = 10_000
 """The interval between the first lines of a log, which a user may be watching."""
@@ -68,10 +69,19 @@ def copied(done: int, total: int, per_s: float | None) -> str:
     return ", ".join(words)
 
 
+def behind(totals: LagTotals, unit: str = "") -> str:
+    """Describe how far a flow is behind: a sum of lags says nothing of the partitions whose lag is not known."""
+    count = totals.states.total()
+    if totals.unknown and totals.unknown == count:
+        return f"how far it is behind is not known ({_counted(count, 'partition')})"
+    known = f" in {count - totals.unknown:,} of {count:,} partitions, not known in the others" if totals.unknown else ""
+    return f"{totals.records:,} {unit}behind{known}"
+
+
 def followed(status: FlowStatus) -> str:
     """Describe how far a stream is, from its last status."""
     totals = status.totals
-    words = [f"{totals.records:,} records behind"]
+    words = [behind(totals, "records ")]
     if totals.seconds:
         words.append(f"up to {span(totals.seconds)} late")
     if totals.copied_per_s is not None:
