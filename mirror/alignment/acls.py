@@ -34,7 +34,7 @@ from mirror.alignment.inventory_records import Acls, Inventory, Key
 from mirror.alignment.owned_topics import OwnedTopics
 from mirror.alignment.reconciler import Making, Outcome
 from mirror.client import AclBinding, AclFilter, AclPermission, Admin, PatternType, ResourceType
-from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, named, printable
+from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, UnsupportedVersion, named, printable
 from mirror.observation import Side, Sides
 from mirror.relay.progress.flow_topic import FlowTopic, group_topic_of, inventory_topic_of
 from mirror.timing import Clock, Timer
@@ -217,6 +217,8 @@ def _read(side: Side, kinds: Collection[ResourceType], plan: AclPlan) -> list[Ac
         plan.problem = (
             f"the ACLs of cluster {side.name} cannot be read: the permission Describe on the cluster is missing"
         )
+    except UnsupportedVersion:
+        plan.problem = f"cluster {side.name} does not offer DescribeAcls, so no ACLs are brought in step"
     except BrokerError as error:
         if error.code != SECURITY_DISABLED:
             raise

@@ -16,7 +16,7 @@ from mirror.cluster.requests import IDLE, Poll
 from mirror.cluster.types import OffsetAndMetadata, OffsetResult, TopicPartition
 from mirror.consumer.positions import Position, Positions
 from mirror.consumer.settings import ConsumerSettings
-from mirror.errors import ClientClosed, KafkaError, LogTruncated, NoPosition
+from mirror.errors import ClientClosed, KafkaError, LogTruncated, NoPosition, UnsupportedVersion
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from mirror.wire.messages.epochs import (
@@ -30,15 +30,18 @@ from mirror.wire.messages.epochs import (
 T = TypeVar("T")
 
 
-class EpochEnds(LeaderCall[dict[TopicPartition, EpochEnd]]):
-    """OffsetForLeaderEpoch: the end offset of a leader epoch of each partition, by its current leader."""
+class EpochEnds(LeaderCall[dict[TopicPartition, EpochEnd | None]]):
+    """OffsetForLeaderEpoch: the end offset of a leader epoch of each partition, by its current leader.
+
+    None if the leader does not offer that API, as other implementations of the protocol.
+    """
 
     api = Api.OFFSET_FOR_LEADER_EPOCH
 
     def __init__(self, epochs: Mapping[TopicPartition, int], deadline_ms: int, timeout_ms: int) -> None:
         super().__init__("validating positions", epochs.keys(), deadline_ms, timeout_ms)
         self._epochs = dict(epochs)
-        self._found: dict[TopicPartition, EpochEnd] = {}
+        self._found: dict[TopicPartition, EpochEnd | None] = {}
 
     def request(
         self, keys: Collection[TopicPartition], view: ClusterView, timeout_ms: int
@@ -55,6 +58,12 @@ class EpochEnds(LeaderCall[dict[TopicPartition, EpochEnd]]):
         leader = view.metadata.leader(tp)
         return EpochPartition(tp.partition, self._epochs[tp], leader.epoch if leader else -1)
 
+    def accept_absent_api(self, keys: Collection[TopicPartition], error: UnsupportedVersion) -> bool:
+        """Let positions pass that cannot be validated."""
+        del error
+        self._found.update(dict.fromkeys(keys))
+        return True
+
     def accept(self, keys: Collection[TopicPartition], response: OffsetForLeaderEpochResponse) -> Failures:
         """Keep the end offsets, and return the error of each other partition."""
         failures: dict[TopicPartition, KafkaError] = {}
@@ -68,7 +77,7 @@ class EpochEnds(LeaderCall[dict[TopicPartition, EpochEnd]]):
                     self._found[tp] = partition
         return failures | left_out(keys, self._found, failures)
 
-    def result(self) -> dict[TopicPartition, EpochEnd]:
+    def result(self) -> dict[TopicPartition, EpochEnd | None]:
         """Return the end offsets by partition."""
         return self._found
 
@@ -228,14 +237,14 @@ class Offsets:
     def _validate(self, epochs: Mapping[TopicPartition, int]) -> None:
         leaders = {tp: self._metadata.leader(tp) for tp in epochs}
 
-        def apply(tp: TopicPartition, position: Position, found: Mapping[TopicPartition, EpochEnd]) -> None:
+        def apply(tp: TopicPartition, position: Position, found: Mapping[TopicPartition, EpochEnd | None]) -> None:
             end = found[tp]
-            unknown = end.end_offset < 0 or end.leader_epoch < 0
+            unknown = end is not None and (end.end_offset < 0 or end.leader_epoch < 0)
             if unknown and not position.epoch_from_leader:  # a log in a format before version 2 has no epochs
                 why = "it was truncated, or the topic was deleted and made again"
                 text = f"{tp}: leader epoch {position.epoch} is not in its log any more: {why}"
                 self._positions.stop(tp, LogTruncated(text))
-            elif not unknown and position.fetch is not None and end.end_offset < position.fetch:
+            elif end is not None and not unknown and position.fetch is not None and end.end_offset < position.fetch:
                 text = f"{tp}: its log was truncated at offset {end.end_offset}, before the position {position.fetch}"
                 self._positions.stop(tp, LogTruncated(text, end.end_offset))
             elif (leader := leaders[tp]) is not None:

@@ -75,7 +75,7 @@ class Admin(GroupCalls):
     results in the order given. If any failed, the method raises *after* all have finished. It raises the first failure
     (a refusal before a timeout), whose text names the others; the operations that succeeded stay done. With
     ``partial=True`` it does not raise, and ``Outcomes.failed`` has the errors. Failures of the whole call are always
-    raised: invalid arguments, failed authentication, brokers that are too old.
+    raised: invalid arguments, failed authentication.
 
     For the committed offsets of one group (``group_offsets``, ``commit_group_offsets``) there are no partial results;
     ``commit_group_offsets_async`` has some, and ``commit_offset_async`` commits each partition on its own.

@@ -71,10 +71,10 @@ class GroupCalls(AdminCalls):
         return as_asked(found, partial=partial)
 
     def _of_the_new_protocol(self, groups: list[str], timer: tuple[int, int]) -> Outcomes[str, GroupDescription]:
-        try:
-            return self._call(DescribeConsumerGroups(groups, *timer))
-        except UnsupportedVersion:
-            return Outcomes({}, {})  # brokers without this API have no groups of the consumer protocol
+        found = self._call(DescribeConsumerGroups(groups, *timer))
+        # Brokers without this API have no groups of the consumer protocol.
+        failed = {key: error for key, error in found.failed.items() if not isinstance(error, UnsupportedVersion)}
+        return Outcomes(found, failed)
 
     def delete_groups(
         self, groups: Iterable[str], *, partial: bool = False, timeout_ms: int | None = None

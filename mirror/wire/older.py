@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message
+from mirror.wire.messages.fetch import ListOffsetsResponse
 from mirror.wire.messages.groups import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
 from mirror.wire.messages.metadata import (
     Coordinator,
@@ -18,6 +19,7 @@ from mirror.wire.messages.metadata import (
     FindCoordinatorResponse,
     MetadataResponse,
 )
+from mirror.wire.versions import BrokerVersions
 
 _SEVERAL_KEYS_FROM: Final = 4
 _SEVERAL_GROUPS_FROM: Final = 8
@@ -50,13 +52,17 @@ def join(sent: Sequence[Message], responses: Sequence[Any]) -> Message:
     return OffsetFetchResponse(tuple(groups), throttle_ms)
 
 
-def drop_unreliable(version: int, response: Message) -> None:
-    """Remove from a response what its version does not report reliably.
+def drop_unreliable(versions: BrokerVersions, version: int, response: Message) -> None:
+    """Remove the leader epochs from a response of ``version`` that do not count.
 
-    Brokers before Apache Kafka 2.4 may name old leader epochs while replicas are reassigned, and refuse requests that
-    then have them (``MetadataResponse.hasReliableLeaderEpochs``, KAFKA-9212).
+    Brokers before Apache Kafka 2.4 may name old ones in metadata while replicas are reassigned, and refuse requests
+    that then have them (``MetadataResponse.hasReliableLeaderEpochs``, KAFKA-9212). Brokers that do not say where a
+    leader epoch ends, as other implementations of the protocol, cannot be asked about any.
     """
-    if isinstance(response, MetadataResponse) and version < _RELIABLE_EPOCHS_FROM:
+    if not isinstance(response, MetadataResponse | ListOffsetsResponse):
+        return
+    old = isinstance(response, MetadataResponse) and version < _RELIABLE_EPOCHS_FROM
+    if old or not versions.compares_epochs:
         for topic in response.topics:
             for partition in topic.partitions:
                 partition.leader_epoch = -1

@@ -56,6 +56,11 @@ class BrokerVersions:
         """Whether a topic can be created with the cluster's default replication (KIP-464, from Apache Kafka 2.4)."""
         return self._offers(Api.CREATE_TOPICS, 4)
 
+    @property
+    def compares_epochs(self) -> bool:
+        """Whether it says where a leader epoch of a log ends (KIP-101)."""
+        return Api.OFFSET_FOR_LEADER_EPOCH.spec.key in self.ranges
+
     def _offers(self, api: Api, version: int) -> bool:
         return self.ranges.get(api.spec.key, (0, -1))[1] >= version
 

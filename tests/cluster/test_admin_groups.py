@@ -292,6 +292,16 @@ def test_a_group_whose_offsets_may_not_be_read_fails_alone() -> None:
     assert isinstance(found.failed["old"], AuthorizationFailed)
 
 
+def test_a_group_that_a_broker_says_does_not_exist_has_no_offsets() -> None:
+    """Apache Kafka's brokers answer without an error; others, as franz-go's, with one."""
+    cluster = _cluster()
+    unknown = Action(errors={"nope": GROUP_ID_NOT_FOUND})
+    cluster.control.on(Api.OFFSET_FETCH, unknown, times=None)
+    admin = FakeAdmin(cluster)
+    assert _finished(admin, admin.offsets_of_groups_async(["nope"])) == {"nope": {}}
+    assert admin.group_offsets("nope") == {}
+
+
 def test_partitions_whose_offsets_cannot_be_read_are_not_taken_for_absent_ones() -> None:
     cluster = _cluster()
     cluster.groups["empty"] = {TPS[0]: GroupOffset(5, 2, "so far"), OTHER: GroupOffset(7, -1, None)}

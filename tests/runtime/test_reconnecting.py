@@ -105,3 +105,23 @@ def test_the_next_attempt_begins_at_the_next_address(
         assert other.accepted == 1
     finally:
         other.close()
+
+
+def test_a_listener_that_has_answered_is_not_asked_for_sasl_when_it_closes_a_connection(
+    network: Callable[..., SelectorNetwork],
+) -> None:
+    """It closes the connection at a request that it cannot decode, as implementations of the protocol do."""
+    listener = Responder(greeting(0))
+    try:
+        net = network(listener.address, **{"reconnect.backoff.ms": 10})
+        desk = Desk(net, SystemClock(), listener)
+        answered = desk.send()
+        desk.until(lambda: answered.responses)
+        listener.answers = greeting()
+        second = desk.send(channel=2)
+        desk.until(lambda: len(listener.connections) > 1 and desk.ready(2))
+        listener.hang_up()
+        desk.until(lambda: second.failures)
+        assert not net._suspicions
+    finally:
+        listener.close()

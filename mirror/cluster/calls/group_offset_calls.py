@@ -77,7 +77,7 @@ class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
         for group in response.groups:
             if group.group_id != self.group:
                 continue
-            error = check(group.error_code, self.what, needs="Describe")
+            error = check(_code_of(group), self.what, needs="Describe")
             for topic in group.topics:
                 for entry in topic.partitions:
                     tp = TopicPartition(topic.name, entry.partition_index)
@@ -137,7 +137,7 @@ class OffsetsOfGroups(GroupsCall[Outcomes[TopicPartition, OffsetAndMetadata]]):
     def accept(self, keys: Collection[str], response: OffsetFetchResponse) -> Failures:
         """Set the result of each group."""
         for group in response.groups:
-            self.set_result(group.group_id, group.error_code, self._offsets(group))
+            self.set_result(group.group_id, _code_of(group), self._offsets(group))
         return self.unresolved(keys)
 
     def _offsets(self, group: OffsetFetchResponseGroup) -> Outcomes[TopicPartition, OffsetAndMetadata]:
@@ -152,6 +152,11 @@ class OffsetsOfGroups(GroupsCall[Outcomes[TopicPartition, OffsetAndMetadata]]):
                 elif entry.committed_offset >= 0:
                     found[tp] = _committed(entry)
         return Outcomes(found, failed)
+
+
+def _code_of(group: OffsetFetchResponseGroup) -> int:
+    """Return the error of a group. One that does not exist has no offsets: not only Apache Kafka's brokers say so."""
+    return 0 if group.error_code == GROUP_ID_NOT_FOUND else group.error_code
 
 
 def _committed(entry: OffsetFetchResponsePartition) -> OffsetAndMetadata:

@@ -10,7 +10,7 @@ from mirror.cluster.calls.routed_calls import ANY, Call, ClusterView, Failures
 from mirror.cluster.coordinators import KeyType
 from mirror.cluster.requests import Lane
 from mirror.cluster.types import K, Outcomes, V
-from mirror.errors import KafkaError, KafkaTimeout
+from mirror.errors import KafkaError, KafkaTimeout, UnsupportedVersion
 from mirror.wire.error_codes import REQUEST_TIMED_OUT, ErrorAction, broker_error, verdict
 from mirror.wire.integers import INT32_MAX
 from mirror.wire.messages.base import Message
@@ -24,8 +24,7 @@ class KeyedCall(Call[Outcomes[K, V], K]):
     """A call whose result is :class:`Outcomes`: a refusal ends its key, not the call.
 
     Subclasses build the request (:meth:`body`), pass each key's part of a response to :meth:`set_result`, and return
-    :meth:`unresolved` from :meth:`accept`. An error of the whole call (authentication, brokers too old) still fails all
-    of it.
+    :meth:`unresolved` from :meth:`accept`. An error of the whole call (authentication) still fails all of it.
     """
 
     needs: ClassVar[str]
@@ -94,6 +93,12 @@ class KeyedCall(Call[Outcomes[K, V], K]):
     def set_absent(self, key: K) -> None:
         """Resolve ``key`` without a result."""
         self._absent.add(key)
+
+    def accept_absent_api(self, keys: Collection[K], error: UnsupportedVersion) -> bool:
+        """Fail ``keys``: brokers of one cluster may offer different APIs, and callers can go without some."""
+        for key in keys:
+            self.set_failed(key, error)
+        return True
 
     def is_resolved(self, key: K) -> bool:
         """Whether ``key`` has its outcome."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from mirror.cluster.calls.keyed_call import KeyedCall
 from mirror.cluster.calls.routed_calls import CallAttempt, ClusterView, Failures, LeaderCall, check, left_out
 from mirror.cluster.types import EpochEndOffset, OffsetResult, Outcomes, TopicPartition, V
-from mirror.errors import KafkaError
+from mirror.errors import KafkaError, UnsupportedVersion
 from mirror.wire.api import Api
 from mirror.wire.error_codes import LEADER_NOT_AVAILABLE, broker_error
 from mirror.wire.integers import INT32_MAX
@@ -187,6 +187,13 @@ class EpochEndOffsets(LeadersCall[EpochEndOffset]):
         """Send the known leader epoch, so that a stale leader refuses the request (KIP-320)."""
         del timeout_ms
         return _epochs_at({tp: self.epochs[tp] for tp in keys}, view)
+
+    def accept_absent_api(self, keys: Collection[TopicPartition], error: UnsupportedVersion) -> bool:
+        """Say that the log does not know the epoch, as of a log in a format that has none."""
+        del error
+        for tp in keys:
+            self.set_result(tp, 0, EpochEndOffset(-1, -1))
+        return True
 
     def accept(self, keys: Collection[TopicPartition], response: OffsetForLeaderEpochResponse) -> Failures:
         """Set the result of each partition."""

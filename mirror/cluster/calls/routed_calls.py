@@ -15,7 +15,7 @@ from mirror.cluster.request_state import KeyStates
 from mirror.cluster.requests import IDLE, Lane, Poll, Request
 from mirror.cluster.settings import ClusterSettings
 from mirror.cluster.types import TopicPartition
-from mirror.errors import KafkaError, KafkaTimeout, NotRetriable
+from mirror.errors import KafkaError, KafkaTimeout, NotRetriable, UnsupportedVersion
 from mirror.timing import FOREVER_MS, remaining
 from mirror.wire.api import Api
 from mirror.wire.error_codes import ErrorAction, broker_error, verdict
@@ -150,6 +150,11 @@ class Call(CompletableEvent[T], Generic[T, K]):
     def accept(self, keys: Collection[K], response: Any) -> Failures:
         """Process a response; return the keys to retry with their errors. Raises KafkaError if no retry can help."""
         raise NotImplementedError
+
+    def accept_absent_api(self, keys: Collection[K], error: UnsupportedVersion) -> bool:
+        """Resolve ``keys``, whose broker does not offer the API; return False to fail the call with ``error``."""
+        del keys, error
+        return False
 
     def not_sent(self, keys: Collection[K]) -> None:
         """Record that the last request for ``keys`` was never sent."""
@@ -360,6 +365,9 @@ class Calls:
 
     def _on_failure(self, call: Call[Any, Any], requested: dict[Any, None], error: KafkaError, now: int) -> None:
         call.in_flight -= 1
+        if isinstance(error, UnsupportedVersion) and call.accept_absent_api(requested, error):
+            self._finish(call)
+            return
         if isinstance(error, NotRetriable):
             call.fail(error)
             return

@@ -251,7 +251,8 @@ class BrokerSession:
         try:
             recognized = None if sent.request.recognize is None else sent.request.recognize(frame)
             body = recognized or codec.decode_response(sent.api, sent.version, frame)
-            older.drop_unreliable(sent.version, body)
+            assert self.versions is not None  # noqa: S101 - requests follow the negotiation
+            older.drop_unreliable(self.versions, sent.version, body)
         except ProtocolError as error:
             labelled = ProtocolError(f"{self.label}: {error}")
             sent.lost(labelled, now)

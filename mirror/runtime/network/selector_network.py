@@ -59,6 +59,8 @@ class SelectorNetwork:
         self._throttled_until: dict[int, int] = {}
         self._known_brokers: set[int] = set()
         self._suspicions: dict[int, Suspicion] = {}
+        self._has_answered = False
+        """Whether a request was answered: the listener then serves this client as it is, also without a login."""
         self.throttled_ms: dict[int, int] = {}
         self.changes = 0
         self.meters: Final = RequestMeters()
@@ -282,6 +284,7 @@ class SelectorNetwork:
         if session.ready:
             self._known_brokers.add(connection.node)
             self._states.answered(connection.attempt)
+            self._has_answered |= session.answered
 
     def _write(self, connection: Connection) -> None:
         """Write what is queued. Raises ConnectionFailed if it has become too old.
@@ -358,6 +361,8 @@ class SelectorNetwork:
         if connection.tried is not None and connection.session.versions is None:
             self._resolver.avoid(*connection.address, connection.tried)
         suspicion = connection.suspicion()
+        if suspicion is Suspicion.WANTS_SASL and self._has_answered:
+            suspicion = None  # a request that this broker cannot decode closes the connection, too
         if suspicion is not None:
             self._suspicions[connection.node] = suspicion
         self._drop(connection, error, now)

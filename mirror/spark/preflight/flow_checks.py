@@ -24,6 +24,7 @@ from mirror.spark.planning.range_planner import (
     topics_left_out,
     unmatched_patterns,
 )
+from mirror.spark.preflight.api_table import missing_apis
 from mirror.spark.preflight.old_brokers import topics_without_ids, why_no_target
 from mirror.spark.preflight.permission_check import MissingPermissions, missing_permissions
 from mirror.spark.preflight.permission_lookup import look_up_permissions
@@ -194,8 +195,9 @@ def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: D
             continue
         if left_out := topics_left_out(flow, source.topics):
             findings.left_out[flow.name] = left_out
-        problems = _about_target(flow, source, target) if isinstance(target, ClusterTopics) else []
+        problems, warnings = _about_clusters(flow, source, target) if isinstance(target, ClusterTopics) else ([], [])
         of_topics, findings.warnings[flow.name] = _about_topics(config, flow, source, clusters)
+        findings.warnings[flow.name] += warnings
         problems += of_topics
         if problems:
             findings.problems[flow.name] = problems
@@ -223,7 +225,8 @@ def _about_topics(
     return problems, [*unmatched, *warnings, *unguarded]
 
 
-def _about_target(flow: FlowConfig, source: ClusterTopics, target: ClusterTopics) -> list[str]:
+def _about_clusters(flow: FlowConfig, source: ClusterTopics, target: ClusterTopics) -> tuple[list[str], list[str]]:
+    """Return problems and warnings about what the clusters are, and offer."""
     problems = []
     if source.cluster_id == target.cluster_id:
         problems.append(
@@ -231,8 +234,9 @@ def _about_target(flow: FlowConfig, source: ClusterTopics, target: ClusterTopics
             f" {source.cluster_id}), which would be copied into itself; correct a bootstrap.servers"
         )
     if (why := why_no_target(flow.target, target.versions)) is not None:
-        problems.append(f"flow {flow.name}: {why}")
-    return problems
+        return [*problems, f"flow {flow.name}: {why}"], []
+    missing = missing_apis(flow, source.versions, target.versions)
+    return problems + missing.problems, missing.warnings
 
 
 def _find_cycles(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Described, findings: Findings) -> None:
