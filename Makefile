@@ -41,7 +41,7 @@ LOCK_OPTIONS := --quiet $(LOCKED) --generate-hashes --allow-unsafe --strip-extra
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder directions elections faults mutations properties equality isolation memory follower cluster takeovers stores lock clean
+.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder directions elections faults mutations properties equality isolation memory follower lowest cluster takeovers stores lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -70,6 +70,11 @@ sparks: $(INSTALLED)
 oldest: $(INSTALLED)
 	@PYTHONPATH=. $(BIN)/python -m tests.releases.releases oldest
 
+# The packages of an installation without extras, in the oldest versions that pyproject.toml allows.
+.PHONY: base
+base: $(INSTALLED)
+	@PYTHONPATH=. $(BIN)/python -m tests.installation.lowest base
+
 # For the tests of the report. Where it cannot be installed, they fail with the same advice: nothing is left out silently.
 browser:
 	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
@@ -86,7 +91,7 @@ run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checke
 
 test: ## lint, types, and the tests, also on real brokers and Spark; the longest: make cluster
 	@# Downloads, the type checker and the JVMs that write archives take turns at the cores.
-	@$(MAKE) --no-print-directory --jobs --output-sync=target packages brokers oldest lint rewritten $(ARCHIVES)
+	@$(MAKE) --no-print-directory --jobs --output-sync=target packages brokers oldest base lint rewritten $(ARCHIVES)
 	$(BIN)/pytest $(WORKERS) 5 -m "not timed and not cluster" --durations=12
 	$(BIN)/pytest $(WORKERS) 3 -m "timed and not cluster" --durations=12
 
@@ -188,6 +193,10 @@ properties: $(INSTALLED) ## look for examples that break a property, other ones 
 		$(BIN)/pytest -q $(WORKERS) 2 --hypothesis-profile=explore -m "hypothesis and $(NEEDS_NOTHING)" || exit 1; \
 	done
 
+lowest: $(INSTALLED) ## run the quick tests with the oldest packages that pyproject.toml allows (10 minutes)
+	PYTHONPATH=. $(BIN)/python -m tests.installation.lowest lowest
+	build/lowest/bin/python -m pytest -q $(WORKERS) 2 -m "$(QUICK)"
+
 mutations: $(INSTALLED) ## break each check that guards copying by sequences, and require that a test fails (2 minutes)
 	PYTHONPATH=. $(BIN)/python -m tests.campaign.mutations.campaign $(ARGUMENTS)
 
@@ -219,6 +228,10 @@ lock: $(INSTALLED) kerberos ## lock the versions of pyproject.toml again (UPGRAD
 	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
 		$(BIN)/pip-compile $(filter-out $(LOCKED),$(LOCK_OPTIONS)) $(UPGRADE) \
 		--output-file tests/schedules/requirements.txt tests/schedules/requirements.in
+	PYTHONPATH=. $(BIN)/python -m tests.installation.lowest > build/lowest.in
+	env -u PIP_FIND_LINKS CUSTOM_COMPILE_COMMAND='make lock' \
+		$(BIN)/pip-compile $(filter-out $(LOCKED),$(LOCK_OPTIONS)) $(UPGRADE) \
+		--output-file tests/installation/lowest.txt build/lowest.in
 
 clean: ## delete what was made here (the fetched brokers stay in your cache)
 	rm -rf $(VENV) build dist *.egg-info .coverage htmlcov mirror-report spark-warehouse metastore_db derby.log artifacts

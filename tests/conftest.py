@@ -136,6 +136,7 @@ _SLOW = (
     "tests/groups/test_plan_on_fakes.py",
     "tests/groups/test_sick_leaders_on_fakes.py",
     "tests/groups/test_sync_after_crashes.py",
+    "tests/installation/",
     "tests/migration/test_importing.py::test_every_line_of_generated_files",
     "tests/migration/test_stores.py",
     "tests/producer/test_adopted_model.py",
