@@ -80,6 +80,57 @@ SEGMENT_BYTES: Final = Cause(
     "no batch may be larger than a segment of the topic's log",
     "raise segment.bytes of the topic (log.segment.bytes of the brokers)",
 )
+TRANSACTION_MIN_ISR: Final = Cause(
+    "transaction.state.log.min.isr",
+    "no transaction begins or ends while fewer replicas of __transaction_state are in sync",
+    "set transaction.state.log.min.isr below transaction.state.log.replication.factor",
+)
+MIN_ISR: Final = Cause(
+    "min.insync.replicas",
+    "nothing can be written to topics with fewer replicas",
+    "lower min.insync.replicas, or raise default.replication.factor",
+)
+SINGLE_REPLICA: Final = Cause(
+    "offsets.topic.replication.factor",
+    "progress is lost with the disk of one broker",
+    "set it to 3 before the topic is made; give an existing one more replicas with kafka-reassign-partitions",
+)
+SOCKET_REQUEST: Final = Cause(
+    "socket.request.max.bytes",
+    "brokers close the connection at a request that is larger",
+    "raise socket.request.max.bytes, or lower max.request.size of the flow's producer",
+)
+IDLE: Final = Cause(
+    "connections.max.idle.ms",
+    "the brokers close idle connections before this client does, and a request on one of them is sent again",
+    "set connections.max.idle.ms of the cluster's table below that of its brokers",
+)
+AUTO_CREATE: Final = Cause(
+    "auto.create.topics.enable",
+    "a consumer that asks for a topic before the flow has made it gets one with the default number of partitions",
+    "set auto.create.topics.enable to false, or start consumers after the first run",
+)
+APPEND_TIME: Final = Cause(
+    "message.timestamp.type",
+    "records get the time at which they are copied: retention begins again, and a search by time finds other records",
+    "set message.timestamp.type of the target topic to CreateTime",
+)
+OLDEST_TIMESTAMP: Final = Cause(
+    "message.timestamp.before.max.ms",
+    "records that are older are refused",
+    'raise message.timestamp.before.max.ms of the target topic, or set on-bad-timestamp = "clamp"',
+)
+MESSAGE_BYTES: Final = Cause(
+    "max.message.bytes",
+    "larger batches are encoded again as smaller ones, and a larger record ends the copy of its partition",
+    "raise max.message.bytes of the target topic",
+)
+QUOTA: Final = Cause(
+    "producer_byte_rate",
+    "brokers throttle what is faster, and the lag grows while the source writes faster than that",
+    "raise the quota, or keep it as the limit of the copy",
+)
+
 REFUSING_POLICY: Final = "a create.topic.policy.class.name that refuses that topic has the same effect"
 """Brokers send the configurations of their internal topics to the policy, too."""
 COORDINATOR_OF: Final = {"group": OFFSETS_REPLICAS, "transactional id": TRANSACTION_REPLICAS}
@@ -145,9 +196,88 @@ LOGIN: Final = Cause(
     "the cluster does not accept this login",
     "check sasl.mechanism and its credentials, and that the cluster knows the user",
 )
+UNANSWERED: Final = Cause(
+    "listeners",
+    "the partitions that it leads are neither read nor written",
+    "check that it runs, and what its log says",
+)
+ONE_SERVER: Final = Cause(
+    "bootstrap.servers", "nothing begins while that one is away", "name two or three brokers in bootstrap.servers"
+)
+EXPIRING: Final = Cause(
+    "ssl.keystore.location", "then no connection is accepted, and the flows of the cluster stand still", "renew it"
+)
+CLOCK: Final = Cause(
+    "NTP",
+    "ages, lags and whether a run is alive are computed with both clocks, and tokens and tickets are refused by a wrong"
+    " one",
+    "let NTP or chrony keep both clocks",
+)
+CLOCK_UNKNOWN: Final = Cause(
+    "DescribeQuorum",
+    "a wrong clock shows in ages, lags, tokens and tickets",
+    "compare the clocks by hand, or grant Describe on the cluster, where that is what is missing",
+)
+RELEASES_OF_BROKERS: Final = Cause(
+    "inter.broker.protocol.version",
+    "a flow can use what all of them offer",
+    "finish the upgrade of the brokers, if it is one",
+)
+SETTINGS_UNKNOWN: Final = Cause(
+    "DescribeConfigs",
+    "settings that keep a flow from working are not seen beforehand",
+    "grant DescribeConfigs on the cluster",
+)
 
 # --- this host
 
+JAVA: Final = Cause(
+    "JAVA_HOME",
+    "runs, streams and verify are Spark jobs, which need a JVM",
+    "install a JDK 17, or set JAVA_HOME to one",
+)
+SPARK: Final = Cause(
+    "pyspark",
+    "runs, streams and verify are Spark jobs; the other commands need none",
+    "install pyspark in the environment of mirror",
+)
+RELEASES: Final = Cause(
+    "pyspark", "it may fail in a way that no test has shown", "use releases that jobs/README.md lists together"
+)
+USER_NAME: Final = Cause(
+    "/etc/passwd",
+    "Hadoop's login and Ivy take a name and a home from it",
+    "nothing for mirror run and mirror stream, which give both; spark-submit needs -Duser.home=FOLDER",
+)
+OWN_NAME: Final = Cause(
+    "/etc/hosts",
+    "Spark looks it up when it starts, and the executors of a cluster connect to it",
+    "add it to /etc/hosts, or set SPARK_LOCAL_HOSTNAME",
+)
+CORES: Final = Cause(
+    "cpu.max",
+    "a task takes a core while it copies, and stands still while the container's share is used up",
+    "raise the container's CPU limit, or set --master to local[N] with as many slots",
+)
+MEMORY: Final = Cause(
+    "memory.max",
+    "the kernel ends a process that needs more than there is, and its partitions are copied again from their progress",
+    "give it more, set --master to local[N] with fewer slots, or lower buffer.memory and fetch.max.bytes",
+)
+WORKER_FILES: Final = Cause(
+    "ulimit -n", "a worker that may open no more connections does not reach its brokers", "raise the limit (ulimit -n)"
+)
+TEMPORARY: Final = Cause("TMPDIR", "Spark and its workers exchange data there", "set TMPDIR to one that can be written")
+FOLDER: Final = Cause(
+    "--report-dir",
+    "a run keeps its log and its report there, or Spark its temporary files",
+    "let this user write to it, or choose another one (--report-dir, SPARK_LOCAL_DIRS)",
+)
+DISK: Final = Cause(
+    "--report-dir",
+    "with a full disk a run has no report, and Spark fails",
+    "free some space, or choose another folder (--report-dir, SPARK_LOCAL_DIRS)",
+)
 OPEN_FILES: Final = Cause(
     "ulimit -Hn",
     "Spark's JVM says of a jar that it cannot open that a class is missing",
@@ -155,3 +285,10 @@ OPEN_FILES: Final = Cause(
 )
 LEAST_FILES: Final = 1_024
 """The JVM opens Spark's jars, about 260, and raises its own limit to the hard one. With 256 it did not start."""
+HANGING: Final = Cause(
+    "df",
+    "a run would wait there, too: a disk, or the lookup of the host's own name, hangs",
+    "try df on the report folder and on SPARK_LOCAL_DIRS, and getent hosts with the host's name",
+)
+CAUSES: Final = tuple(one for one in list(globals().values()) if isinstance(one, Cause))
+"""All of them."""

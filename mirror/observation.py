@@ -144,7 +144,7 @@ class Side:
     @property
     def versions(self) -> Mapping[str, BrokerVersions]:
         """Those of the brokers that answer within 5 s, by ``broker <id> at <host>:<port>``; nothing raises an error."""
-        return self._once("versions", lambda: _versions(self.admin, self.cluster.brokers))
+        return self._once("versions", lambda: _versions(self.admin, self.cluster.brokers, self._at_most(_VERSIONS_MS)))
 
     @property
     def broker_settings(self) -> Mapping[str, ConfigEntry]:
@@ -154,14 +154,15 @@ class Side:
             if not (brokers := self.cluster.brokers):
                 raise KafkaError(f"cluster {self.name} shows no broker that is available; all of them may be fenced")
             resource = ConfigResource.broker(brokers[0].node_id)
-            return self.admin.describe_configs([resource], timeout_ms=_BROKERS_MS)[resource]
+            return self.admin.describe_configs([resource], timeout_ms=self._at_most(_BROKERS_MS))[resource]
 
         return self._once("settings", read)
 
     @property
     def log_dirs(self) -> Outcomes[int, dict[str, LogDir]]:
         """The log directories of all brokers that answer within 10 s, by path, with the size of each log."""
-        return self._once("logs", lambda: self.admin.describe_log_dirs(partial=True, timeout_ms=_BROKERS_MS))
+        timeout_ms = self._at_most(_BROKERS_MS)
+        return self._once("logs", lambda: self.admin.describe_log_dirs(partial=True, timeout_ms=timeout_ms))
 
     def groups(self, timeout_ms: int | None = None) -> Collection[str]:
         """Return the consumer groups that the client may describe.
@@ -179,6 +180,9 @@ class Side:
         return self._once(
             ("acls", kind), lambda: self.admin.describe_acls(AclFilter(kind), timeout_ms=self._timeout_ms)
         )
+
+    def _at_most(self, timeout_ms: int) -> int:
+        return timeout_ms if self._timeout_ms is None else min(timeout_ms, self._timeout_ms)
 
     def _once(self, fact: Hashable, read: Callable[[], T]) -> T:
         with self._lock:
@@ -237,10 +241,10 @@ def own_values(entries: Mapping[str, ConfigEntry]) -> dict[str, str]:
     }
 
 
-def _versions(admin: Admin, brokers: Collection[Broker]) -> dict[str, BrokerVersions]:
+def _versions(admin: Admin, brokers: Collection[Broker], timeout_ms: int) -> dict[str, BrokerVersions]:
     labels = {one.node_id: f"broker {one.node_id} at {one.host}:{one.port}" for one in brokers}
     try:
-        found = admin.describe_versions(labels, partial=True, timeout_ms=_VERSIONS_MS)
+        found = admin.describe_versions(labels, partial=True, timeout_ms=timeout_ms)
     except KafkaError:
         return {}  # whatever is wrong, the flow's own calls report it
     return {labels[node]: versions for node, versions in found.items()}

@@ -48,6 +48,7 @@ _COMMANDS: Final = {
     "groups": _Lazy("groups", "groups", "Show consumer groups on both sides, and what is not in step."),
     "rehearse": _Lazy("rehearse", "rehearse", "Show what a switch to the target would cost now; carries nothing out."),
     "forget": _Lazy("forget", "forget", "Remove what a flow keeps on its clusters; never data."),
+    "doctor": _Lazy("doctor", "doctor", "Find what keeps flows from working, on this host and on clusters."),
     "check-config": _Lazy("check_config", "check_config", "Check a configuration and show its effective values."),
     "import": _Lazy("import_file", "import_file", "Turn a MirrorMaker 2 configuration into one of ours."),
     "lint": _Lazy("lint", "lint", "Show what is wrong or surprising in a MirrorMaker 2 configuration."),

@@ -172,6 +172,15 @@ class ClusterDescription:
     brokers: tuple[Broker, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class ClientQuota:
+    """The quotas of an entity: of ``user``, ``client-id``, or both, whose name is None for the default."""
+
+    entity: Mapping[str, str | None]
+    values: Mapping[str, float]
+    """Such as ``producer_byte_rate``, in bytes per second and broker."""
+
+
 class Outcomes(dict[K, V]):
     """The results of a call over many keys: key -> result, for those that succeeded.
 

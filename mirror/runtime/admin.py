@@ -10,7 +10,9 @@ from typing import Final
 from mirror.cluster.acls import AclBinding, AclFilter, AclOperation
 from mirror.cluster.admin.acls import CreateAcls, DeleteAcls, DescribeAcls
 from mirror.cluster.admin.cluster import (
+    ClientQuotas,
     ClusterOperations,
+    ControllerTime,
     DescribeCluster,
     DescribeLogDirs,
     DescribeVersions,
@@ -37,6 +39,7 @@ from mirror.cluster.admin.transactions import (
 )
 from mirror.cluster.calls.offset_calls import DeleteRecords, EpochEndOffsets, ListEachOffset
 from mirror.cluster.types import (
+    ClientQuota,
     ClusterDescription,
     ConfigChange,
     ConfigEntry,
@@ -93,6 +96,14 @@ class Admin(GroupCalls):
     def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
         """Return the cluster's id, controller and brokers."""
         return self._call(DescribeCluster(*self._timer(timeout_ms)))
+
+    def controller_time(self, *, timeout_ms: int | None = None) -> int:
+        """Return the time of the active controller's clock, in ms since 1970: the only clock that can be read."""
+        return self._call(ControllerTime(*self._timer(timeout_ms)))
+
+    def client_quotas(self, *, timeout_ms: int | None = None) -> tuple[ClientQuota, ...]:
+        """Return the quotas of all users and client ids."""
+        return self._call(ClientQuotas(*self._timer(timeout_ms)))
 
     def describe_versions(
         self, brokers: Iterable[int], *, partial: bool = False, timeout_ms: int | None = None

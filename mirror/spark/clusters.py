@@ -47,7 +47,7 @@ class Clusters:
         """Return the observation of a cluster. Raises ConfigError."""
         with self._lock:
             if name not in self._sides:
-                self._sides[name] = Side(name, self._client(name))
+                self._sides[name] = Side(name, self._client(name), self._call_timeout_ms)
             return self._sides[name]
 
     def of(self, flow: FlowConfig) -> Sides:

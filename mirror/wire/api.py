@@ -79,6 +79,10 @@ class Api(enum.Enum):
         44, 1, 1, admin.IncrementalAlterConfigsRequest, admin.IncrementalAlterConfigsResponse, "2.4"
     )
     OFFSET_DELETE = ApiSpec(47, 0, 0, groups.OffsetDeleteRequest, groups.OffsetDeleteResponse, "2.4")
+    DESCRIBE_CLIENT_QUOTAS = ApiSpec(
+        48, 0, 1, admin.DescribeClientQuotasRequest, admin.DescribeClientQuotasResponse, "2.6"
+    )
+    DESCRIBE_QUORUM = ApiSpec(55, 1, 1, metadata.DescribeQuorumRequest, metadata.DescribeQuorumResponse, "3.3")
     DESCRIBE_CLUSTER = ApiSpec(60, 0, 2, metadata.DescribeClusterRequest, metadata.DescribeClusterResponse, "2.8")
     DESCRIBE_PRODUCERS = ApiSpec(
         61, 0, 0, transactions.DescribeProducersRequest, transactions.DescribeProducersResponse, "2.8"

@@ -208,6 +208,22 @@ CASES = {
         CLUSTER,
         ("describing the permissions on the cluster",),
     ),
+    "controller_time": Case(
+        Api.DESCRIBE_QUORUM,
+        lambda a, **o: a.controller_time(**o),
+        "quorum",
+        errors.REQUEST_TIMED_OUT,
+        CLUSTER,
+        ("reading the controller's clock", "the permission Describe on the cluster"),
+    ),
+    "client_quotas": Case(
+        Api.DESCRIBE_CLIENT_QUOTAS,
+        lambda a, **o: a.client_quotas(**o),
+        "quotas",
+        errors.REQUEST_TIMED_OUT,
+        CLUSTER,
+        ("describing quotas", "the permission DescribeConfigs on the cluster"),
+    ),
     "create_acls": Case(
         Api.CREATE_ACLS,
         lambda a, **o: a.create_acls([ALLOWED], **o),

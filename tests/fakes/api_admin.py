@@ -23,7 +23,14 @@ from mirror.wire.messages.acls import (
     DescribeAclsResponse,
     MatchingAcl,
 )
-from mirror.wire.messages.admin import DescribedLogDir, DescribeLogDirsResponse, LogDirPartition, LogDirTopic
+from mirror.wire.messages.admin import (
+    DescribeClientQuotasResponse,
+    DescribedLogDir,
+    DescribeLogDirsResponse,
+    LogDirPartition,
+    LogDirTopic,
+    QuotaEntry,
+)
 from mirror.wire.messages.groups import (
     AssignedTopic,
     ClassicGroup,
@@ -129,11 +136,21 @@ class AdminState:
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     groups: dict[str, FakeGroup] = field(default_factory=dict)
     acls: list[AclCreation] | None = field(default_factory=list)
+    quotas: list[QuotaEntry] = field(default_factory=list)
     may: dict[tuple[ResourceType, str], frozenset[AclOperation]] = field(default_factory=dict)
 
     def bits(self, kind: ResourceType, name: str) -> int:
         """As the field of authorized operations has it (KIP-430)."""
         return sum(1 << operation for operation in self.may.get((kind, name), SUPPORTED[kind]))
+
+
+# --- quotas
+
+
+def describe_client_quotas(cluster: FakeCluster, call: ServerCall) -> DescribeClientQuotasResponse:
+    """All quotas."""
+    code = call.action.code("quotas")
+    return DescribeClientQuotasResponse(code, "refused" if code else None, () if code else tuple(cluster.admin.quotas))
 
 
 # --- log directories

@@ -10,6 +10,9 @@ from mirror.wire.messages.metadata import (
     Coordinator,
     DescribeClusterBroker,
     DescribeClusterResponse,
+    DescribedQuorumPartition,
+    DescribedQuorumTopic,
+    DescribeQuorumResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     MetadataBroker,
@@ -17,6 +20,7 @@ from mirror.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
     MetadataTopic,
+    QuorumReplica,
 )
 from tests.fakes import errors
 from tests.fakes.control import ServerCall
@@ -42,6 +46,14 @@ def describe_cluster(cluster: FakeCluster, call: ServerCall) -> DescribeClusterR
         cluster.controller,
         may if asked else OPERATIONS_NOT_TOLD,
     )
+
+
+def describe_quorum(cluster: FakeCluster, call: ServerCall) -> DescribeQuorumResponse:
+    """The controller leads, and says what its clock shows."""
+    code = call.action.code("quorum")
+    leader = QuorumReplica(cluster.controller, 9, -1, cluster.controller_ms())
+    part = DescribedQuorumPartition(0, 0, cluster.controller, 1, 9, (QuorumReplica(77, 9, 5, 5), leader))
+    return DescribeQuorumResponse(code, () if code else (DescribedQuorumTopic("__cluster_metadata", (part,)),))
 
 
 def metadata(cluster: FakeCluster, call: ServerCall) -> MetadataResponse:

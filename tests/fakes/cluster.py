@@ -67,6 +67,8 @@ _HANDLERS: Final[dict[Api, Handler]] = {
     Api.DESCRIBE_TRANSACTIONS: api_open_transactions.describe_transactions,
     Api.OFFSET_DELETE: api_admin.offset_delete,
     Api.DESCRIBE_CLUSTER: api_metadata.describe_cluster,
+    Api.DESCRIBE_CLIENT_QUOTAS: api_admin.describe_client_quotas,
+    Api.DESCRIBE_QUORUM: api_metadata.describe_quorum,
     Api.DESCRIBE_ACLS: api_admin.describe_acls,
     Api.CREATE_ACLS: api_admin.create_acls,
     Api.DELETE_ACLS: api_admin.delete_acls,
@@ -133,6 +135,8 @@ class FakeCluster:
         self.cluster_id = cluster_id
         self.brokers = {n: FakeBroker(n, f"broker-{n}.fake", 9092) for n in range(1, brokers + 1)}
         self.controller = 1
+        self.controller_ms: Callable[[], int] = self.clock.unix_ms
+        """The clock of the controller, in ms since 1970."""
         self.topics: dict[str, FakeTopic] = {}
         self.groups: dict[str, dict[TopicPartition, GroupOffset]] = defaultdict(dict)
         self.on_committed: Callable[[str], None] = lambda _group: None

@@ -39,6 +39,8 @@ _HIGHEST: Final[dict[Api, tuple[int | None, ...]]] = {
     Api.DELETE_GROUPS: (1, 2, 2, 2),
     Api.INCREMENTAL_ALTER_CONFIGS: (None, 1, 1, 1),
     Api.OFFSET_DELETE: (None, 0, 0, 0),
+    Api.DESCRIBE_CLIENT_QUOTAS: (None, None, 1, 1),
+    Api.DESCRIBE_QUORUM: (None, None, 0, 0),
     Api.DESCRIBE_CLUSTER: (None, None, 0, 0),
     Api.DESCRIBE_PRODUCERS: (None, None, 0, 0),
     Api.DESCRIBE_TRANSACTIONS: (None, None, None, 0),

@@ -60,6 +60,8 @@ def _plain(kind: str) -> st.SearchStrategy[Any]:  # noqa: PLR0911 - a table by k
     if kind in _BITS:
         half = 2 ** (_BITS[kind] - 1)
         return st.integers(-half, half - 1)
+    if kind == "float64":
+        return st.floats(allow_nan=False)
     if kind == "bool":
         return st.booleans()
     if kind == "string":

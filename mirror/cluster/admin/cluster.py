@@ -10,23 +10,34 @@ from mirror.cluster.acls import AclOperation, operations_of
 from mirror.cluster.calls.keyed_call import BrokersCall
 from mirror.cluster.calls.routed_calls import Call, ClusterView, Failures, check
 from mirror.cluster.connection.negotiation import SOFTWARE_NAME
-from mirror.cluster.types import Broker, ClusterDescription, LogDir, ReplicaLog, TopicPartition
+from mirror.cluster.types import Broker, ClientQuota, ClusterDescription, LogDir, ReplicaLog, TopicPartition
 from mirror.errors import KafkaError
 from mirror.version import VERSION
 from mirror.wire.api import Api
 from mirror.wire.error_codes import broker_error
-from mirror.wire.messages.admin import DescribedLogDir, DescribeLogDirsRequest, DescribeLogDirsResponse
+from mirror.wire.messages.admin import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribedLogDir,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 from mirror.wire.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
     MetadataRequest,
     MetadataResponse,
+    QuorumPartition,
+    QuorumTopic,
 )
 from mirror.wire.messages.session import ApiVersionsRequest, ApiVersionsResponse
 from mirror.wire.messages.telemetry import GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse
 from mirror.wire.versions import BrokerVersions
 
 _ALL: Final = "*"
+_METADATA_TOPIC: Final = "__cluster_metadata"
 _CLUSTER_AUTHORIZATION_FAILED: Final = 31
 
 
@@ -106,6 +117,74 @@ class OperationsByMetadata(Call[frozenset[AclOperation] | None, str]):
         return {}
 
     def result(self) -> frozenset[AclOperation] | None:
+        """Return the answer."""
+        return self._found
+
+
+class ControllerTime(Call[int, str]):
+    """Find out the time of the active controller's clock, in ms since 1970.
+
+    It is the only clock of a cluster that a client can read without writing: of itself the leader of the quorum says
+    "now" (KIP-836, from Apache Kafka 3.3). Clusters with ZooKeeper have no such call.
+    """
+
+    api = Api.DESCRIBE_QUORUM
+
+    def __init__(self, deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("reading the controller's clock", (_ALL,), deadline_ms, timeout_ms)
+        self._found = -1
+
+    def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeQuorumRequest:
+        """Request the only partition."""
+        del keys, view, timeout_ms
+        return DescribeQuorumRequest((QuorumTopic(_METADATA_TOPIC, (QuorumPartition(0),)),))
+
+    def accept(self, keys: Collection[str], response: DescribeQuorumResponse) -> Failures:
+        """Keep the time."""
+        found = next((part for topic in response.topics for part in topic.partitions), None)
+        code = response.error_code or (0 if found is None else found.error_code)
+        error = check(code, self.what, needs="Describe")
+        if error is None and found is not None:
+            times = {one.replica_id: one.last_caught_up_timestamp for one in found.current_voters}
+            self._found = times.get(found.leader_id, -1)
+        if error is None and self._found < 0:
+            error = KafkaError(f"{self.what}: the broker's answer leaves it out")
+        return {} if error is None else dict.fromkeys(keys, error)
+
+    def result(self) -> int:
+        """Return the time."""
+        return self._found
+
+
+class ClientQuotas(Call[tuple[ClientQuota, ...], str]):
+    """Describe the quotas of all users and client ids (KIP-546, from Apache Kafka 2.6)."""
+
+    api = Api.DESCRIBE_CLIENT_QUOTAS
+
+    def __init__(self, deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("describing quotas", (_ALL,), deadline_ms, timeout_ms)
+        self._found: tuple[ClientQuota, ...] = ()
+
+    def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeClientQuotasRequest:
+        """Request all: which of them apply depends on each other."""
+        del keys, view, timeout_ms
+        return DescribeClientQuotasRequest((), strict=False)
+
+    def accept(self, keys: Collection[str], response: DescribeClientQuotasResponse) -> Failures:
+        """Keep the quotas."""
+        error = check(response.error_code, self.what, response.error_message, needs="DescribeConfigs")
+        if error is not None:
+            return dict.fromkeys(keys, error)
+        self._found = tuple(
+            ClientQuota(
+                {part.entity_type: part.entity_name for part in entry.entity},
+                {one.key: one.value for one in entry.values},
+            )
+            for entry in response.entries or ()
+        )
+        return {}
+
+    def result(self) -> tuple[ClientQuota, ...]:
         """Return the answer."""
         return self._found
 

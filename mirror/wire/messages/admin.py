@@ -318,3 +318,54 @@ class DescribeLogDirsResponse(Message):
     results: tuple[DescribedLogDir, ...]
     error_code: int = 0
     throttle_time: int = 0
+
+
+@dataclass(slots=True)
+class QuotaFilter(Message):
+    """Which entities of a type are asked for: that of a name (0), the default (1), all with a name (2)."""
+
+    entity_type: str
+    match_type: int
+    match: str | None
+
+
+@dataclass(slots=True)
+class DescribeClientQuotasRequest(Message):
+    """Describes the quotas of users and client ids (KIP-546)."""
+
+    components: tuple[QuotaFilter, ...]
+    strict: bool
+
+
+@dataclass(slots=True)
+class QuotaEntity(Message):
+    """A user or a client id; None is the default."""
+
+    entity_type: str
+    entity_name: str | None
+
+
+@dataclass(slots=True)
+class QuotaValue(Message):
+    """One quota."""
+
+    key: str
+    value: float
+
+
+@dataclass(slots=True)
+class QuotaEntry(Message):
+    """The quotas of a user, a client id, or both."""
+
+    entity: tuple[QuotaEntity, ...]
+    values: tuple[QuotaValue, ...]
+
+
+@dataclass(slots=True)
+class DescribeClientQuotasResponse(Message):
+    """Response to a DescribeClientQuotas request."""
+
+    error_code: int
+    error_message: str | None
+    entries: tuple[QuotaEntry, ...] | None
+    throttle_time: int = 0

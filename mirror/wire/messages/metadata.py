@@ -112,6 +112,68 @@ class DescribeClusterResponse(Message):
 
 
 @dataclass(slots=True)
+class QuorumPartition(Message):
+    """A partition of the controllers' log."""
+
+    partition_index: int
+
+
+@dataclass(slots=True)
+class QuorumTopic(Message):
+    """The topic of the controllers' log, ``__cluster_metadata``."""
+
+    topic_name: str
+    partitions: tuple[QuorumPartition, ...]
+
+
+@dataclass(slots=True)
+class DescribeQuorumRequest(Message):
+    """Describes the quorum of controllers (KIP-595)."""
+
+    topics: tuple[QuorumTopic, ...]
+
+
+@dataclass(slots=True)
+class QuorumReplica(Message):
+    """A replica of the controllers' log. Times are those of the leader's clock, in ms since 1970 (KIP-836)."""
+
+    replica_id: int
+    log_end_offset: int
+    last_fetch_timestamp: int = -1
+    last_caught_up_timestamp: int = -1
+    """Of the leader itself: the current time."""
+
+
+@dataclass(slots=True)
+class DescribedQuorumPartition(Message):
+    """The leader of the quorum, which is the active controller, and its replicas."""
+
+    partition_index: int
+    error_code: int
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    current_voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...] = ()
+
+
+@dataclass(slots=True)
+class DescribedQuorumTopic(Message):
+    """The only topic."""
+
+    topic_name: str
+    partitions: tuple[DescribedQuorumPartition, ...]
+
+
+@dataclass(slots=True)
+class DescribeQuorumResponse(Message):
+    """Response to a DescribeQuorum request."""
+
+    error_code: int
+    topics: tuple[DescribedQuorumTopic, ...]
+
+
+@dataclass(slots=True)
 class FindCoordinatorRequest(Message):
     """``key_type`` 0: groups, 1: transactional ids. Before version 4 a request has one key, in ``key`` (KIP-699)."""
 

@@ -1,0 +1,221 @@
+"""The diagnosis of a configuration: observes this host and the clusters at once, then the flows that can be."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from mirror import causes
+from mirror.client import ClientQuota, ConfigResource
+from mirror.cluster.settings import ClusterSettings
+from mirror.config.flow_rules import target_options
+from mirror.consumer.settings import CONSUMER_KEYS
+from mirror.doctor.apis import missing_apis
+from mirror.doctor.cluster_checks import check_cluster
+from mirror.doctor.cluster_facts import observe
+from mirror.doctor.facts import ClusterFacts, HostFacts
+from mirror.doctor.findings import HOST, Finding, Severity, of_cause, of_line
+from mirror.doctor.host_checks import IMPORTS_BYTES, Needs, check_host
+from mirror.doctor.host_facts import observe_host
+from mirror.doctor.setting_checks import (
+    TOPIC_KEYS,
+    Settings,
+    Topics,
+    check_batches,
+    check_idle,
+    check_quotas,
+    check_target,
+)
+from mirror.errors import KafkaError, MirrorError
+from mirror.producer.settings import PRODUCER_KEYS
+from mirror.spark.clusters import Clusters
+from mirror.spark.concurrent_calls import call_concurrently
+from mirror.spark.planning import broker_retention
+from mirror.spark.preflight.flow_checks import FlowsRefused, check_flows
+
+if TYPE_CHECKING:
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Side
+
+STEPS: Final = 10
+"""A command takes at most so many steps one after the other."""
+_MOST_TOPICS: Final = 500
+"""The configurations of as many topics are read: those of all could take longer than the diagnosis."""
+_ANONYMOUS: Final = "ANONYMOUS"
+"""Kafka's name for a client without a login."""
+_CONNECTIONS_BESIDE: Final = 2
+"""What a worker opens to each broker beside ``connections.per.broker``."""
+
+
+def diagnose(
+    config: MirrorConfig,
+    flows: Sequence[FlowConfig],
+    report_dir: Path,
+    step_ms: int,
+    on_waiting: Callable[[str], None] | None = None,
+) -> list[Finding]:
+    """Return what is found of this host, the clusters of ``flows``, and the flows. A step takes ``step_ms`` at most.
+
+    ``on_waiting`` is called now and then with a line about a cluster that has not answered yet.
+    """
+    config = _impatient(config, step_ms)
+    names = sorted({name for flow in flows for name in (flow.source, flow.target)})
+    with Clusters(config, step_ms) as clusters:
+        host = _begin(partial(observe_host, report_dir, os.environ))
+        calls = {name: partial(_observe, config, clusters, name, step_ms) for name in names}
+        found = call_concurrently("cluster", calls, on_waiting)
+        facts = {name: one for name, one in found.items() if isinstance(one, ClusterFacts)}
+        try:
+            findings = check_host(host.result(step_ms / 1000), _needs(config, flows, facts))
+        except TimeoutError:
+            findings = [of_cause(Severity.ERROR, HOST, "it does not answer", causes.HANGING)]
+        for name in names:
+            one = found[name]
+            if isinstance(one, MirrorError):
+                findings.append(of_line(Severity.ERROR, f"cluster {name}", str(one), causes.AWAY))
+        for name, cluster in facts.items():
+            findings += check_cluster(cluster, time.time())
+            idle_ms = ClusterSettings.parse(config.clusters[name].client_options()).connections_max_idle_ms
+            findings += check_idle(name, cluster.settings, idle_ms)
+        return [*findings, *_of_flows(config, flows, clusters, facts)]
+
+
+def _begin(observe: Callable[[], HostFacts]) -> Future[HostFacts]:
+    """Observe this host in a thread, which is left behind where a disk, or the lookup of a name, hangs."""
+    found = Future[HostFacts]()
+
+    def run() -> None:
+        try:
+            found.set_result(observe())
+        except Exception as error:  # noqa: BLE001 - the caller raises it
+            found.set_exception(error)
+
+    threading.Thread(target=run, name="mirror-doctor-host", daemon=True).start()
+    return found
+
+
+def _observe(config: MirrorConfig, clusters: Clusters, name: str, step_ms: int) -> ClusterFacts:
+    return observe(clusters.side(name), config.clusters[name].client_options(), step_ms)
+
+
+def _impatient(config: MirrorConfig, step_ms: int) -> MirrorConfig:
+    """Return the configuration with connections that are established within half of ``step_ms``.
+
+    Those that are not say at which stage they are, and why that may be; a call only says that it has timed out.
+    """
+    times = {
+        "socket.connection.setup.timeout.ms": max(1, step_ms // 2),
+        "socket.connection.setup.timeout.max.ms": max(1, step_ms // 2),
+    }
+    clusters = {name: one.model_copy(update={"options": one.options | times}) for name, one in config.clusters.items()}
+    return config.model_copy(update={"clusters": clusters})
+
+
+def _needs(config: MirrorConfig, flows: Sequence[FlowConfig], facts: Mapping[str, ClusterFacts]) -> Needs:
+    def connections(name: str) -> int:
+        per_broker = ClusterSettings.parse(config.clusters[name].client_options()).connections_per_broker
+        return len(facts[name].brokers) * (per_broker + _CONNECTIONS_BESIDE) if name in facts else 0
+
+    return Needs(
+        max(
+            IMPORTS_BYTES
+            + _bytes(flow.producer.get("buffer.memory", PRODUCER_KEYS["buffer.memory"].default))
+            + _bytes(flow.consumer.get("fetch.max.bytes", CONSUMER_KEYS["fetch.max.bytes"].default))
+            for flow in flows
+        ),
+        max(connections(flow.source) + connections(flow.target) for flow in flows),
+    )
+
+
+def _bytes(value: object) -> int:
+    return int(str(value))
+
+
+# --- flows
+
+
+def _of_flows(
+    config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters, facts: Mapping[str, ClusterFacts]
+) -> Iterator[Finding]:
+    """Yield what is found of the flows both of whose clusters answer: of the others, their clusters say it."""
+    answering = [
+        flow for flow in flows if all(name in facts and facts[name].answers for name in (flow.source, flow.target))
+    ]
+    if not answering:
+        return
+    problems, warnings = _checked(config, answering, clusters)
+    versions = {
+        name: {at: contact.versions for at, contact in one.brokers.items() if contact.versions is not None}
+        for name, one in facts.items()
+    }
+    for flow in answering:
+        at = f"flow {flow.name}"
+        found = [
+            *(of_line(Severity.ERROR, at, line.removeprefix(f"{at}: ")) for line in problems.get(flow.name, ())),
+            *(of_line(Severity.WARNING, at, line) for line in warnings.get(flow.name, ())),
+            *missing_apis(flow, versions),
+            *_of_target(config, flow, clusters, facts[flow.source], facts[flow.target]),
+        ]
+        yield from found
+        if all(one.severity in {Severity.OK, Severity.NOTE} for one in found):
+            yield Finding(Severity.OK, at, "its permissions suffice, and its target takes what its source has")
+
+
+def _checked(
+    config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Clusters
+) -> tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]:
+    """Return the problems because of which runs would refuse flows, and their warnings."""
+    try:
+        found = check_flows(config, flows, clusters)
+    except FlowsRefused as refused:
+        return refused.problems, {}
+    problems: dict[str, Sequence[str]] = {name: str(error).splitlines() for name, error in found.errors.items()}
+    return problems | found.problems, found.warnings
+
+
+def _of_target(
+    config: MirrorConfig, flow: FlowConfig, clusters: Clusters, source: ClusterFacts, target: ClusterFacts
+) -> Iterator[Finding]:
+    at, sides = f"flow {flow.name}", clusters.of(flow)
+    if target.settings_error is not None:
+        what = f"the settings of the brokers of {flow.target} cannot be read: {target.settings_error}"
+        yield of_cause(Severity.WARNING, at, what, causes.SETTINGS_UNKNOWN)
+    try:
+        for fault in broker_retention.faults(flow, sides.target, target.settings):
+            yield of_cause(Severity.ERROR, at, fault.what, fault.cause)
+        yield from check_quotas(flow, *_quotas(config, (source, target)))
+        yield from check_target(flow, target.settings, len(sides.target.cluster.brokers))
+        names = sorted(name for name in sides.source.topics if flow.selects(name))[:_MOST_TOPICS]
+        copies = [flow.target_topic(name) for name in names]
+        present = sides.target.describe(copies)
+        topics = Topics(
+            _configs(sides.source, names), _configs(sides.target, [one for one in copies if one in present])
+        )
+        size = target_options(config, flow).get("max.request.size", PRODUCER_KEYS["max.request.size"].default)
+        yield from check_batches(flow, target.settings, topics, _bytes(size))
+    except KafkaError as error:
+        yield of_line(Severity.WARNING, at, f"its topics cannot be compared: {error}")
+
+
+def _quotas(
+    config: MirrorConfig, clusters: Sequence[ClusterFacts]
+) -> tuple[dict[str, tuple[ClientQuota, ...]], dict[str, dict[str, str]]]:
+    """Return the quotas of clusters, and the user and client id of this client there."""
+    names = {}
+    for one in clusters:
+        settings = ClusterSettings.parse(config.clusters[one.name].client_options())
+        sasl = settings.security.sasl
+        user = sasl.username if sasl is not None else "" if settings.security.uses_tls else _ANONYMOUS
+        names[one.name] = {"user": user, "client-id": settings.client_id}
+    return {one.name: one.quotas for one in clusters}, names
+
+
+def _configs(side: Side, topics: Sequence[str]) -> dict[str, Settings]:
+    found = side.admin.describe_configs(map(ConfigResource.topic, topics), keys=TOPIC_KEYS, partial=True)
+    return {resource.name: {key: one.value for key, one in entries.items()} for resource, entries in found.items()}

@@ -1,0 +1,115 @@
+"""Each check of a cluster finds what is wrong, and says so once it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from mirror import causes
+from mirror.doctor.cluster_checks import check_cluster
+from mirror.doctor.facts import Certificate, Clock, ClusterFacts, Contact
+from mirror.doctor.findings import Finding, Severity
+from mirror.errors import AuthorizationFailed, ConnectionFailed
+from mirror.wire.versions import BrokerVersions
+
+_NOW_S: Final = 1_800_000_000.0
+_DAY_S: Final = 86_400
+_REFUSED: Final = Contact(error=ConnectionFailed("bootstrap server at paris-2:9092: connection refused"))
+
+
+def cluster(**changes: object) -> ClusterFacts:
+    good = ClusterFacts(
+        name="paris",
+        bootstrap={"paris-1:9092": Contact(), "paris-2:9092": Contact()},
+        brokers={f"broker {one} at paris-{one}:9092": Contact(round_trip_ms=float(one)) for one in (1, 2)},
+        clock=Clock(3.0, 1.0),
+    )
+    return replace(good, **changes)  # type: ignore[arg-type]
+
+
+def found_in(facts: ClusterFacts) -> list[Finding]:
+    return [one for one in check_cluster(facts, _NOW_S) if one.severity is not Severity.OK]
+
+
+def test_nothing_is_found_where_all_is_well() -> None:
+    assert [one.what for one in check_cluster(cluster(), _NOW_S)] == [
+        "2 brokers answer at the advertised address, within 2.0 ms",
+        "the clock of its controller is this host's, within 0.00 s",
+    ]
+
+
+@pytest.mark.parametrize(("others", "severity"), [(True, Severity.WARNING), (False, Severity.ERROR)])
+def test_a_bootstrap_server_that_does_not_answer_is_an_error_if_none_does(*, others: bool, severity: Severity) -> None:
+    servers = {"paris-1:9092": Contact()} if others else {}
+    (one,) = found_in(cluster(bootstrap={**servers, "paris-2:9092": _REFUSED}, brokers={}))
+    assert (one.severity, one.why, one.where) == (severity, causes.AWAY.effect, "cluster paris")
+
+
+def test_an_address_that_only_a_broker_has_named_is_called_an_advertised_listener() -> None:
+    words = f"broker 2 at inside:9092: the name was not found ({causes.ADVERTISED.words})"
+    brokers = {**cluster().brokers, "broker 2 at inside:9092": Contact(error=ConnectionFailed(words))}
+    (one,) = found_in(cluster(brokers=brokers))
+    assert one.what == (
+        "broker 2 at inside:9092: the name was not found (an advertised listener: bootstrap server paris-1:9092 has"
+        " named it)"
+    )
+    assert (one.severity, one.remedy) == (Severity.ERROR, causes.ADVERTISED.remedy)
+
+
+@pytest.mark.parametrize(("bootstrap", "wrong"), [("paris-1:9092", True), ("localhost:9092", False)])
+def test_an_advertised_address_of_this_host_is_another_broker_if_the_cluster_is_elsewhere(
+    bootstrap: str, *, wrong: bool
+) -> None:
+    facts = cluster(bootstrap={bootstrap: Contact()}, brokers={"broker 1 at 127.0.0.1:9092": Contact()})
+    assert [one.why for one in found_in(facts)] == ([causes.ADVERTISED.effect] if wrong else [])
+
+
+@pytest.mark.parametrize(
+    ("days", "severity", "what"),
+    [
+        (400, None, ""),
+        (12, Severity.WARNING, "the certificate of broker 1 at paris-1:9092 expires in 12 days"),
+        (-3, Severity.ERROR, "the certificate of broker 1 at paris-1:9092 has expired 3 days ago"),
+    ],
+)
+def test_a_certificate_that_expires_soon_is_a_warning(days: int, severity: Severity | None, what: str) -> None:
+    certificate = Certificate("TLSv1.3", _NOW_S + days * _DAY_S)
+    facts = cluster(brokers={"broker 1 at paris-1:9092": Contact(certificate=certificate)})
+    assert [(one.severity, one.what) for one in found_in(facts)] == ([] if severity is None else [(severity, what)])
+    own = found_in(cluster(own_expires_s=_NOW_S + days * _DAY_S))
+    assert [one.severity for one in own] == ([] if severity is None else [severity])
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "uncertainty_ms", "what"),
+    [
+        (7_200.0, 10.0, "the clock of its controller is 7.2 s ahead of this host's"),
+        (-7_200.0, 10.0, "the clock of its controller is 7.2 s behind this host's"),
+        (7_200.0, 6_000.0, ""),
+    ],
+)
+def test_clocks_differ_only_if_that_is_certain(ahead_ms: float, uncertainty_ms: float, what: str) -> None:
+    found = found_in(cluster(clock=Clock(ahead_ms, uncertainty_ms)))
+    assert [(one.what, one.why) for one in found] == ([(what, causes.CLOCK.effect)] if what else [])
+
+
+def test_clocks_that_cannot_be_compared_are_a_note() -> None:
+    refused = AuthorizationFailed("reading the controller's clock: the permission Describe on the cluster is missing")
+    (one,) = found_in(cluster(clock=None, clock_error=refused))
+    assert (one.severity, one.remedy) == (Severity.NOTE, causes.CLOCK_UNKNOWN.remedy)
+
+
+def test_one_bootstrap_server_of_several_brokers_is_a_note() -> None:
+    (one,) = found_in(cluster(bootstrap={"paris-1:9092": Contact()}))
+    assert (one.severity, one.what) == (Severity.NOTE, "bootstrap.servers names one of 2 brokers")
+
+
+@pytest.mark.parametrize(("high", "differ"), [(13, False), (12, True)])
+def test_brokers_of_several_releases_are_a_note(high: int, *, differ: bool) -> None:
+    versions = [BrokerVersions({0: (0, 13)}), BrokerVersions({0: (0, high)})]
+    brokers = {f"broker {n} at paris-{n}:9092": Contact(versions=one) for n, one in enumerate(versions)}
+    assert [one.why for one in found_in(cluster(brokers=brokers))] == (
+        [causes.RELEASES_OF_BROKERS.effect] if differ else []
+    )

@@ -1,0 +1,133 @@
+"""Settings that will show in a copy are found, and nothing once the advice was followed."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from mirror import causes
+from mirror.causes import Cause
+from mirror.client import ClientQuota
+from mirror.config.models import FlowConfig
+from mirror.doctor.apis import missing_apis
+from mirror.doctor.findings import Finding, Severity
+from mirror.doctor.setting_checks import Settings, Topics, check_batches, check_idle, check_quotas, check_target
+from mirror.wire.api import Api
+from mirror.wire.versions import BrokerVersions
+
+_E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
+_MIB: Final = 1_048_576
+
+
+def flow(**settings: Any) -> FlowConfig:
+    return FlowConfig(name="f", source="a", target="b", topics=("t",), **settings)
+
+
+@pytest.mark.parametrize(
+    ("key", "bad", "good", "severity", "cause"),
+    [
+        ("transaction.state.log.min.isr", "3", "2", _W, causes.TRANSACTION_MIN_ISR),
+        ("transaction.state.log.min.isr", "4", "2", _E, causes.TRANSACTION_MIN_ISR),
+        ("offsets.topic.replication.factor", "1", "3", _W, causes.SINGLE_REPLICA),
+        ("transaction.state.log.replication.factor", "1", "3", _W, causes.SINGLE_REPLICA),
+        ("min.insync.replicas", "2", "1", _E, causes.MIN_ISR),
+        ("auto.create.topics.enable", "true", "false", _N, causes.AUTO_CREATE),
+    ],
+)
+def test_a_setting_of_the_target_is_found_until_it_is_mended(
+    key: str, bad: str, good: str, severity: Severity, cause: Cause
+) -> None:
+    (one,) = check_target(flow(), {"default.replication.factor": "1", key: bad}, 3)
+    assert (one.severity, one.why, one.remedy) == (severity, cause.effect, cause.remedy)
+    assert one.what.endswith(" of b")
+    assert list(check_target(flow(), {"default.replication.factor": "1", key: good}, 3)) == []
+
+
+def test_one_broker_cannot_have_more_replicas() -> None:
+    one_each = {"transaction.state.log.replication.factor": "1", "offsets.topic.replication.factor": "1"}
+    assert list(check_target(flow(), one_each, 1)) == []
+
+
+def test_connections_that_brokers_close_first_are_a_note() -> None:
+    assert [one.severity for one in check_idle("b", {"connections.max.idle.ms": "60000"}, 540_000)] == [_N]
+    for theirs in ("600000", "-1", None):
+        assert list(check_idle("b", {"connections.max.idle.ms": theirs}, 540_000)) == []
+
+
+def batches(target: Settings, brokers: Settings | None = None, **settings: Any) -> list[Finding]:
+    topics = Topics({"t": {"max.message.bytes": f"{_MIB}"}}, {"a.t": target})
+    return list(check_batches(flow(**settings), brokers or {}, topics, _MIB))
+
+
+@pytest.mark.parametrize(
+    ("bad", "good", "cause"),
+    [
+        ({"max.message.bytes": "1000"}, {"max.message.bytes": f"{_MIB}"}, causes.MESSAGE_BYTES),
+        ({"segment.bytes": "1000"}, {"segment.bytes": f"{_MIB}"}, causes.SEGMENT_BYTES),
+        ({"message.timestamp.type": "LogAppendTime"}, {"message.timestamp.type": "CreateTime"}, causes.APPEND_TIME),
+        (
+            {"message.timestamp.before.max.ms": "86400000"},
+            {"message.timestamp.before.max.ms": f"{2**63 - 1}"},
+            causes.OLDEST_TIMESTAMP,
+        ),
+    ],
+)
+def test_a_setting_of_a_target_topic_is_found_until_it_is_mended(bad: Settings, good: Settings, cause: Cause) -> None:
+    (one,) = batches(bad)
+    assert (one.severity, one.why) == (_W, cause.effect)
+    assert one.what.startswith("topic a.t of b: ")
+    assert batches(good) == []
+
+
+def test_what_a_policy_allows_is_not_found() -> None:
+    assert batches({"message.timestamp.before.max.ms": "86400000"}, on_bad_timestamp="clamp") == []
+
+
+def test_requests_that_brokers_do_not_take_are_an_error() -> None:
+    (one,) = batches({}, {"socket.request.max.bytes": "1000"})
+    assert (one.severity, one.why) == (_E, causes.SOCKET_REQUEST.effect)
+    assert batches({}, {"socket.request.max.bytes": f"{_MIB}"}) == []
+
+
+def test_the_quota_that_is_for_this_client_most_exactly_applies() -> None:
+    names = {"a": {"user": "alice", "client-id": "mirror"}}
+
+    def shown(*quotas: ClientQuota) -> list[str]:
+        return [one.what for one in check_quotas(flow(), {"a": quotas}, names)]
+
+    rate = "consumer_byte_rate"
+    of_others = ClientQuota({"user": "bob"}, {rate: 1.0})
+    default = ClientQuota({"user": None}, {rate: 2_000.0})
+    own = ClientQuota({"user": "alice", "client-id": None}, {rate: 3_000.0, "request_percentage": 5.0})
+    assert shown(of_others) == shown(ClientQuota({"user": "alice"}, {"producer_byte_rate": 1.0})) == []
+    assert shown(of_others, default) == ["consumer_byte_rate of its client on a is 2,000 bytes per second and broker"]
+    assert shown(own, of_others, default) == [
+        "consumer_byte_rate of its client on a is 3,000 bytes per second and broker"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("api", "cluster", "settings", "other", "severity"),
+    [
+        (Api.END_TXN, "b", {}, {"delivery": "at-least-once"}, _E),
+        (Api.INCREMENTAL_ALTER_CONFIGS, "b", {}, {"configs": "off"}, _W),
+        (Api.DESCRIBE_LOG_DIRS, "a", {}, None, _N),
+    ],
+)
+def test_an_api_that_is_missing_says_what_a_flow_does_without(
+    api: Api, cluster: str, settings: dict[str, Any], other: dict[str, Any] | None, severity: Severity
+) -> None:
+    every = BrokerVersions({one.spec.key: (one.spec.low, one.spec.high) for one in Api})
+    less = BrokerVersions({key: value for key, value in every.ranges.items() if key != api.spec.key})
+    whole = {name: {f"broker 1 at {name}:9092": every} for name in "ab"}
+    lacking = {**whole, cluster: {f"broker 1 at {cluster}:9092": less}}
+    (one,) = missing_apis(flow(**settings), lacking)
+    assert (one.severity, one.what) == (
+        severity,
+        f"broker 1 at {cluster}:9092 of {cluster} does not offer {api.label}",
+    )
+    assert one.remedy
+    assert list(missing_apis(flow(**settings), whole)) == []
+    if other is not None:
+        assert list(missing_apis(flow(**other), lacking)) == []
