@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from mirror import extras
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -237,9 +239,7 @@ JAVA: Final = Cause(
     "install a JDK 17, or set JAVA_HOME to one",
 )
 SPARK: Final = Cause(
-    "pyspark",
-    "runs, streams and verify are Spark jobs; the other commands need none",
-    "install pyspark in the environment of mirror",
+    "pyspark", "runs, streams and verify are Spark jobs; the other commands need none", extras.install(extras.SPARK)
 )
 RELEASES: Final = Cause(
     "pyspark", "it may fail in a way that no test has shown", "use releases that jobs/README.md lists together"

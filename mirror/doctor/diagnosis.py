@@ -16,7 +16,6 @@ from mirror.client import ClientQuota, ConfigResource
 from mirror.cluster.settings import ClusterSettings
 from mirror.config.flow_rules import target_options
 from mirror.consumer.settings import CONSUMER_KEYS
-from mirror.doctor.apis import missing_apis
 from mirror.doctor.cluster_checks import check_cluster
 from mirror.doctor.cluster_facts import observe
 from mirror.doctor.facts import ClusterFacts, HostFacts
@@ -150,16 +149,11 @@ def _of_flows(
     if not answering:
         return
     problems, warnings = _checked(config, answering, clusters)
-    versions = {
-        name: {at: contact.versions for at, contact in one.brokers.items() if contact.versions is not None}
-        for name, one in facts.items()
-    }
     for flow in answering:
         at = f"flow {flow.name}"
         found = [
             *(of_line(Severity.ERROR, at, line.removeprefix(f"{at}: ")) for line in problems.get(flow.name, ())),
             *(of_line(Severity.WARNING, at, line) for line in warnings.get(flow.name, ())),
-            *missing_apis(flow, versions),
             *_of_target(config, flow, clusters, facts[flow.source], facts[flow.target]),
         ]
         yield from found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import resource
 import shutil
@@ -13,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from mirror import extras
 from mirror.doctor.facts import HostFacts
 from mirror.errors import FlowError, MirrorError, SandboxError
 from mirror.sandbox.java import find_java
@@ -26,15 +26,15 @@ _UNLIMITED: Final = 2**60
 
 def observe_host(report_dir: Path, environ: Mapping[str, str]) -> HostFacts:
     """Return what this host offers; ``report_dir`` is where runs keep their reports."""
-    spark = installed_spark() or ("of its distribution" if importlib.util.find_spec("pyspark") else "")
-    java, java_error = _java(spark)
+    release = installed_spark()
+    java, java_error = _java(release)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     name = socket.gethostname()
     return HostFacts(
         java=java,
         java_error=java_error,
-        spark=spark,
-        release_warning=version_warning(spark) if spark else "",
+        spark="" if extras.missing(extras.SPARK) else release or "of a distribution",
+        release_warning=version_warning(release) if release else "",
         user_id=os.getuid(),
         has_name=has_name(),
         host_name=name,

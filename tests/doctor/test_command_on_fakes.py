@@ -58,14 +58,6 @@ def test_nothing_is_wrong(site: DoctorHarness) -> None:
         assert line in result.stdout
 
 
-def test_a_broker_that_does_not_answer_is_named_and_delays_no_other(site: DoctorHarness) -> None:
-    site.a.kafka.brokers[3].connect_ms = None
-    (one,) = site.found(3, "error")
-    assert one["what"].startswith("broker 3 at a-3:1: ")
-    assert one["why"] == causes.UNANSWERED.effect
-    assert "2 brokers answer at the advertised address" in site.doctor().stdout
-
-
 def test_a_bootstrap_server_that_is_away_is_a_warning_and_its_cluster_an_error(site: DoctorHarness) -> None:
     site.config.write_text(site.config.read_text().replace('"a:1"', '"a:1,gone:1"'))
     (one,) = site.found(0, "error", "warning")

@@ -10,11 +10,8 @@ from mirror import causes
 from mirror.causes import Cause
 from mirror.client import ClientQuota
 from mirror.config.models import FlowConfig
-from mirror.doctor.apis import missing_apis
 from mirror.doctor.findings import Finding, Severity
 from mirror.doctor.setting_checks import Settings, Topics, check_batches, check_idle, check_quotas, check_target
-from mirror.wire.api import Api
-from mirror.wire.versions import BrokerVersions
 
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 _MIB: Final = 1_048_576
@@ -105,29 +102,3 @@ def test_the_quota_that_is_for_this_client_most_exactly_applies() -> None:
     assert shown(own, of_others, default) == [
         "consumer_byte_rate of its client on a is 3,000 bytes per second and broker"
     ]
-
-
-@pytest.mark.parametrize(
-    ("api", "cluster", "settings", "other", "severity"),
-    [
-        (Api.END_TXN, "b", {}, {"delivery": "at-least-once"}, _E),
-        (Api.INCREMENTAL_ALTER_CONFIGS, "b", {}, {"configs": "off"}, _W),
-        (Api.DESCRIBE_LOG_DIRS, "a", {}, None, _N),
-    ],
-)
-def test_an_api_that_is_missing_says_what_a_flow_does_without(
-    api: Api, cluster: str, settings: dict[str, Any], other: dict[str, Any] | None, severity: Severity
-) -> None:
-    every = BrokerVersions({one.spec.key: (one.spec.low, one.spec.high) for one in Api})
-    less = BrokerVersions({key: value for key, value in every.ranges.items() if key != api.spec.key})
-    whole = {name: {f"broker 1 at {name}:9092": every} for name in "ab"}
-    lacking = {**whole, cluster: {f"broker 1 at {cluster}:9092": less}}
-    (one,) = missing_apis(flow(**settings), lacking)
-    assert (one.severity, one.what) == (
-        severity,
-        f"broker 1 at {cluster}:9092 of {cluster} does not offer {api.label}",
-    )
-    assert one.remedy
-    assert list(missing_apis(flow(**settings), whole)) == []
-    if other is not None:
-        assert list(missing_apis(flow(**other), lacking)) == []
