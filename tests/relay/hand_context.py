@@ -169,6 +169,8 @@ class HandContext:
         self.backoff = Backoff(100, 1_000, random.Random(1))
         self.acquires = acquires
         self.acquiring: list[Future[Any]] = []
+        self.quiet: list[bool] = []
+        """Whether each copy that wanted to acquire had no records."""
         self.writers: list[HandWriter] = []
         self.read_position: tuple[int, int | None] | None = None
         """(offset, leader epoch) of the last ``read_from``; None since ``stop_reading``."""
@@ -218,8 +220,9 @@ class HandContext:
         self.writers.append(HandWriter(way))
         return self.writers[-1]
 
-    def may_acquire(self, copy: CopyHandle) -> bool:
+    def may_acquire(self, copy: CopyHandle, *, quiet: bool = False) -> bool:
         del copy
+        self.quiet.append(quiet)
         return self.acquires
 
     def on_acquiring(self, call: Future[Any]) -> None:

@@ -147,8 +147,11 @@ class CopyContext(Protocol):
         """Create the writer of another attempt, which goes this ``way``; None: at least once."""
         ...
 
-    def may_acquire(self, copy: CopyHandle) -> bool:
-        """Whether ``copy`` may begin to acquire its partition, as few others do; if not, it is stepped when it may."""
+    def may_acquire(self, copy: CopyHandle, *, quiet: bool = False) -> bool:
+        """Whether ``copy`` may begin to acquire its partition, as few others do; if not, it is stepped when it may.
+
+        ``quiet``: it has no records to send, so that those that have some go first.
+        """
         ...
 
     def on_acquiring(self, call: Future[Any]) -> None:

@@ -16,7 +16,6 @@ from mirror.client import TopicPartition
 from mirror.errors import ClientClosed, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.lookup.lookup_results import LogBounds
 from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch
 from mirror.relay.progress.target_loss import TargetLoss
 from mirror.timing import FOREVER_MS
@@ -25,11 +24,11 @@ _MIN_REST_MS: Final = 20
 _MAX_REST_MS: Final = 1_000
 
 
-class TargetBounds(Protocol):
+class TargetEnds(Protocol):
     """The part of ``ClusterLookups`` that is needed."""
 
-    def target_bounds(self, tp: TopicPartition, timeout_ms: int) -> Future[LogBounds]:
-        """Return the bounds of the log of target ``tp``, up to its high watermark."""
+    def log_end(self, tp: TopicPartition, timeout_ms: int) -> Future[tuple[int, int]]:
+        """Return the high watermark of target ``tp``, and its leader's epoch."""
         ...
 
 
@@ -39,7 +38,7 @@ class PositionSearches:
     def __init__(
         self,
         positions: PositionSearch,
-        lookups: TargetBounds,
+        lookups: TargetEnds,
         submit: Callable[[Callable[[], FoundPosition | None]], Future[FoundPosition | None]],
         now: Callable[[], int],
         wake: Callable[[], None],
@@ -178,15 +177,15 @@ class FenceSearch:
 
     def _ask(self) -> None:
         """Advance if there is more to read. A leader that is away must not occupy a thread."""
-        self._searches.lookups.target_bounds(self._target, max(1, self._timeout_ms)).add_done_callback(self._on_bounds)
+        self._searches.lookups.log_end(self._target, max(1, self._timeout_ms)).add_done_callback(self._on_end)
 
-    def _on_bounds(self, found: Future[LogBounds]) -> None:
+    def _on_end(self, found: Future[tuple[int, int]]) -> None:
         error = found.exception()
         if isinstance(error, KafkaTimeout):
             self._searches.rest(self)
         elif error is not None:
             self._fail(error)
-        elif found.result().end == self._run.awaited_offset:
+        elif found.result()[0] == self._run.awaited_offset:
             self._searches.rest(self)
         else:
             self._advance()

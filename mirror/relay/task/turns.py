@@ -15,10 +15,16 @@ MAX_ACQUISITIONS: Final = 100
 there, and their timeouts with them."""
 TURN_MS: Final = 3_000
 """How long an acquisition counts. Coordinators or leaders that are away, and long searches, must not hold up others."""
+QUIET_SHARE: Final = 10
+"""One of so many turns goes to a copy without records, however many others wait."""
 
 
+# Invariant: Copies that have records to send acquire their partitions before those that only have to commit, of which a
+#   task of thousands of quiet partitions begins with one each.
+# Test: tests/relay/task/test_turns.py::test_copies_with_records_go_before_quiet_ones
+# Test: tests/relay/task/test_turns.py::test_quiet_copies_have_a_share_of_the_turns
 class AcquisitionTurns:
-    """Copies begin in the order in which they ask; the timeouts of a copy that waits have not begun."""
+    """Copies with records begin in the order in which they ask, then the others; no timeout begins before the turn."""
 
     def __init__(self, wake: Callable[[], None], now: Callable[[], int]) -> None:
         self._wake: Final = wake
@@ -26,14 +32,25 @@ class AcquisitionTurns:
         self._lock: Final = threading.Lock()
         self._turns: Final[dict[Future[Any], int]] = {}
         """When the turn of each call ends at the latest, in the order of these times."""
-        self._waiting: dict[CopyHandle, None] = {}
+        self._waiting: Final[dict[CopyHandle, None]] = {}
+        self._quiet: Final[dict[CopyHandle, None]] = {}
+        """The copies without records that wait."""
+        self._since_quiet = 0
 
-    def may_begin(self, copy: CopyHandle) -> bool:
-        """Whether ``copy`` may begin now, with :meth:`begun`; otherwise it is stepped when it may."""
+    def may_begin(self, copy: CopyHandle, *, quiet: bool = False) -> bool:
+        """Whether ``copy`` may begin now, with :meth:`begun`; otherwise it is stepped when it may.
+
+        ``quiet``: it has no records to send.
+        """
         if len(self._turns) < MAX_ACQUISITIONS:
             self._waiting.pop(copy, None)
+            self._quiet.pop(copy, None)
             return True
-        self._waiting[copy] = None
+        if not quiet:
+            self._quiet.pop(copy, None)
+            self._waiting[copy] = None
+        elif copy not in self._waiting:
+            self._quiet[copy] = None
         return False
 
     def begun(self, call: Future[Any]) -> None:
@@ -46,28 +63,35 @@ class AcquisitionTurns:
         with self._lock:
             was_full = len(self._turns) >= MAX_ACQUISITIONS
             self._turns.pop(call, None)
-        if was_full or self._waiting:
+        if was_full or self._waiting or self._quiet:
             self._wake()
 
     def take_ready(self, active: Collection[CopyHandle], now: int) -> list[CopyHandle]:
         """Return the copies to step, which waited and may begin now; those that are not ``active`` are forgotten."""
-        if not self._waiting:
+        if not (self._waiting or self._quiet):
             return []
         with self._lock:
             while self._turns and (first := next(iter(self._turns.items())))[1] <= now:
                 del self._turns[first[0]]
             taken = len(self._turns)
         ready: list[CopyHandle] = []
-        while self._waiting and taken + len(ready) < MAX_ACQUISITIONS:
-            copy = next(iter(self._waiting))
-            del self._waiting[copy]
+        while (self._waiting or self._quiet) and taken + len(ready) < MAX_ACQUISITIONS:
+            copy = self._take_first()
             if copy in active:
                 ready.append(copy)
         return ready
 
+    def _take_first(self) -> CopyHandle:
+        quiet_next = self._since_quiet + 1 >= QUIET_SHARE or not self._waiting
+        queue = self._quiet if self._quiet and quiet_next else self._waiting
+        self._since_quiet = 0 if queue is self._quiet else self._since_quiet + 1
+        copy = next(iter(queue))
+        del queue[copy]
+        return copy
+
     def due_ms(self) -> int:
         """Return when :meth:`take_ready` is wanted next if nothing wakes the task before."""
-        if not self._waiting:
+        if not (self._waiting or self._quiet):
             return FOREVER_MS
         with self._lock:
             return next(iter(self._turns.values()), 0)

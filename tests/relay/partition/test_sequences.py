@@ -132,6 +132,15 @@ def test_copy_that_waits_for_its_turn_does_not_expire() -> None:
     assert run.sent == [[b"4"]]
 
 
+def test_copy_that_has_only_to_commit_is_quiet_until_it_has_a_record() -> None:
+    run = harness()
+    run.context.acquires = False
+    run.opened_with(None).resolved()
+    assert run.context.quiet == [True]
+    run.fetch(young(run, 0))
+    assert not run.context.quiet[-1]
+
+
 def test_lazy_progress_says_only_what_is_acknowledged() -> None:
     run = harness().opened_with(claimed(0))
     run.fetch(young(run, 0))

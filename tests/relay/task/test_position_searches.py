@@ -12,7 +12,6 @@ from mirror.client import TopicPartition
 from mirror.errors import ClientClosed, FlowError, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.progress.committed import NO_TOTALS
-from mirror.relay.progress.lookup.lookup_results import LogBounds
 from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery
 from mirror.relay.task.position_searches import PositionSearches
 from tests.relay.copy_harness import progress_at
@@ -50,7 +49,7 @@ class Site:
         self.time = 1_000
         self.runs = list[Run]()
         self.submitted = list[tuple[Callable[[], FoundPosition | None], Future[FoundPosition | None]]]()
-        self.asked = list[Future[LogBounds]]()
+        self.asked = list[Future[tuple[int, int]]]()
         self.wakes = 0
         self.searches = PositionSearches(self, self, self._submit, lambda: self.time, self._wake)
 
@@ -59,7 +58,7 @@ class Site:
         self.runs.append(Run(self.time))
         return self.runs[-1]
 
-    def target_bounds(self, tp: TopicPartition, timeout_ms: int) -> Future[LogBounds]:
+    def log_end(self, tp: TopicPartition, timeout_ms: int) -> Future[tuple[int, int]]:
         assert tp.topic == "paris.t"
         assert timeout_ms > 0
         self.asked.append(Future())
@@ -80,7 +79,7 @@ class Site:
         return self.search.find(progress_at(4), Appenders(frozenset({7}), False), ProducerId(7, 1), TIMEOUT_MS, None)
 
     def log_ends_at(self, end: int) -> None:
-        self.asked.pop().set_result(LogBounds(0, end))
+        self.asked.pop().set_result((end, 0))
 
     def run_slice(self) -> None:
         advance, future = self.submitted.pop()

@@ -50,6 +50,43 @@ def test_copies_begin_in_their_order_when_others_have_ended() -> None:
 
 
 @pytest.mark.usefixtures("one_at_a_time")
+def test_copies_with_records_go_before_quiet_ones() -> None:
+    """A task begins with a commit for each of its partitions, which may be thousands."""
+    turns = AcquisitionTurns(lambda: None, lambda: 0)
+    calls: list[Future[None]] = [Future(), Future()]
+    turns.begun(calls[0])
+    assert not turns.may_begin(A, quiet=True)
+    assert not turns.may_begin(B, quiet=True)
+    assert not turns.may_begin(C)
+    assert not turns.may_begin(B), "it has got a record meanwhile"
+    assert not turns.may_begin(B, quiet=True), "and has to commit, too"
+    calls[0].set_result(None)
+    order = list[CopyHandle]()
+    while ready := turns.take_ready({A, B, C}, 0):
+        order += ready
+    assert order == [C, B, A]
+    assert turns.due_ms() == FOREVER_MS
+
+
+def test_quiet_copies_have_a_share_of_the_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ACQUISITIONS", 1_000)
+    turns = AcquisitionTurns(lambda: None, lambda: 0)
+    calls: list[Future[None]] = [Future() for _ in range(1_000)]
+    for call in calls:
+        turns.begun(call)
+    copies = [cast("CopyHandle", number) for number in range(40)]
+    for copy in copies:
+        assert not turns.may_begin(copy, quiet=cast("int", copy) >= 20)
+    for call in calls:
+        call.set_result(None)
+    ready = cast("list[int]", turns.take_ready(set(copies), 0))
+    with_records = [number for number in ready if number < 20]
+    assert with_records == list(range(20))
+    assert ready.index(20) == module.QUIET_SHARE - 1
+    assert ready.index(21) == 2 * module.QUIET_SHARE - 1
+
+
+@pytest.mark.usefixtures("one_at_a_time")
 def test_copies_that_have_ended_take_no_turn() -> None:
     turns = AcquisitionTurns(lambda: None, lambda: 0)
     call: Future[None] = Future()

@@ -67,10 +67,13 @@ class Acquisition:
     def _timeout_ms(self) -> int:
         return self._context.timeouts.delivery_timeout_ms
 
-    def ensure(self, now: int) -> bool:
-        """Begin the call if it is needed; return whether the attempt may send and commit."""
+    def ensure(self, now: int, *, quiet: bool = False) -> bool:
+        """Begin the call if it is needed; return whether the attempt may send and commit.
+
+        ``quiet``: the attempt has no records to send, only a commit.
+        """
         needed = not self.acquired and self._call is None
-        self.waits = needed and not self._context.may_acquire(self._copy)
+        self.waits = needed and not self._context.may_acquire(self._copy, quiet=quiet)
         if needed and not self.waits:
             self._began_ms = now
             claimed = replace(self._progress, time_ms=self._context.unix_ms())

@@ -182,7 +182,7 @@ class CopyAttempt:
         if (failure := self._failure() or self._process_commit(now)) is not None:
             return failure
         if self.commits.required:
-            self._acquisition.ensure(now)
+            self._acquisition.ensure(now, quiet=self._reader.pipeline.empty)
         may_send = not (self._owner.winding_up or self._committed_last)
         if may_send and (refused := self._send_ready(now)) is not None:
             return refused

@@ -248,17 +248,20 @@ class PendingOffsets(KafkaTimeout):
 
 
 def read_latest_progress(
-    admin: Admin, flow: str, tp: TopicPartition, timeout_ms: int, *, require_stable: bool = True
+    admin: Admin, flow: str, tp: TopicPartition, timeout_ms: int, *, require_stable: bool = True, at_once: bool = False
 ) -> Future[Progress | None]:
     """Read one partition's progress: its claim and, by sequences, its lazy progress.
 
     Unless ``require_stable``, a pending claim is not waited for: a killed attempt's is pending until it is fenced.
+    ``at_once``: both are read at the same time, since the claim is likely by sequences. Each is a lower bound, in
+    whichever order they are read.
     """
+    early = _read(admin, lazy_group_of(flow, tp), tp, timeout_ms) if at_once else None
 
     def read_lazy(claim: Progress | None) -> Future[Progress | None]:
         if claim is None or claim.way is not Way.SEQUENCES:
             return done(claim)
-        lazy = _read(admin, lazy_group_of(flow, tp), tp, timeout_ms)
+        lazy = early or _read(admin, lazy_group_of(flow, tp), tp, timeout_ms)
         return then(lazy, lambda found: done(latest_of(claim, found)))
 
     return then(_read(admin, group_of(flow, tp), tp, timeout_ms, require_stable=require_stable), read_lazy)

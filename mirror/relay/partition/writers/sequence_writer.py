@@ -185,7 +185,8 @@ class SequenceWriter:
             return self._fencing
 
     def _read_progress(self, timeout_ms: int, *, require_stable: bool) -> Future[Progress | None]:
-        return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=require_stable)
+        stable = require_stable
+        return read_latest_progress(self._admin, self._flow, self._tp, timeout_ms, require_stable=stable, at_once=True)
 
     def note_target_end(self, progress: Progress, log_end: int | None) -> None:
         """Do nothing: the log is read in any case."""

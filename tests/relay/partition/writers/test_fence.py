@@ -6,15 +6,22 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, cast
 
+from mirror.client import Admin, OffsetAndMetadata, TopicPartition
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.futures import done
 from mirror.relay.model.way import Way
-from mirror.relay.partition.writers.fence import PartitionTransactions, fence_and_find, fence_and_find_after_loss
-from mirror.relay.progress.committed import NO_TOTALS, Progress, from_offset, to_offset
+from mirror.relay.partition.writers.fence import (
+    PartitionTransactions,
+    fence_and_find,
+    fence_and_find_after_loss,
+    read_latest_progress,
+)
+from mirror.relay.progress.committed import NO_TOTALS, Progress, from_offset, group_of, lazy_group_of, to_offset
 from mirror.relay.progress.position import Appenders, FoundPosition
 from mirror.relay.progress.target_log import TargetMark
 from mirror.relay.progress.target_loss import LossKind, TargetLoss
 from tests.relay.copy_harness import progress_at
+from tests.relay.hand_context import TARGET
 
 
 class Fences:
@@ -102,3 +109,43 @@ def test_after_a_loss_the_appends_of_all_producers_that_have_copied_are_searched
     assert search.asked == [Appenders(frozenset({1, 2, 3, 4, 5}), ended=False)]
     assert [claim.offset for claim in fences.claims] == [40, 10], "each attempt detects the loss until then"
     assert (found.progress.offset, found.loss) == (10, loss)
+
+
+class Groups:
+    """The committed offsets of a partition's groups, which the test answers."""
+
+    def __init__(self) -> None:
+        self.asked = dict[str, Future[dict[TopicPartition, OffsetAndMetadata]]]()
+
+    def group_offsets_async(
+        self, group: str, tps: list[TopicPartition], timeout_ms: int, *, require_stable: bool = True
+    ) -> Future[dict[TopicPartition, OffsetAndMetadata]]:
+        assert (tps, timeout_ms, require_stable) == ([TARGET], 1_000, True)
+        self.asked[group] = Future()
+        return self.asked[group]
+
+    def answer(self, group: str, progress: Progress) -> None:
+        self.asked[group].set_result({TARGET: to_offset(progress)})
+
+
+def test_claim_and_lazy_progress_are_read_at_once_and_the_later_one_counts() -> None:
+    """One request serves both, for all partitions that are acquired in the same turn."""
+    groups = Groups()
+    claim = replace(progress_at(4), way=Way.SEQUENCES, generation=5, producer_id=7, attempt=2)
+    read = read_latest_progress(cast("Admin", groups), "f", TARGET, 1_000, at_once=True)
+    assert groups.asked.keys() == {group_of("f", TARGET), lazy_group_of("f", TARGET)}
+    groups.answer(lazy_group_of("f", TARGET), replace(claim, offset=6))
+    assert not read.done()
+    groups.answer(group_of("f", TARGET), claim)
+    found = read.result(0)
+    assert found is not None
+    assert found.offset == 6
+
+
+def test_lazy_progress_of_another_way_is_not_waited_for() -> None:
+    groups = Groups()
+    read = read_latest_progress(cast("Admin", groups), "f", TARGET, 1_000, at_once=True)
+    groups.answer(group_of("f", TARGET), progress_at(4))
+    found = read.result(0)
+    assert found is not None
+    assert found.offset == 4
