@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 import typer
 
 from mirror.cli.console import print_error, print_notice, print_warning
-from mirror.errors import FlowError, MirrorError
+from mirror.errors import FlowError, MirrorError, named
 from mirror.exit_status import ATTENTION, DONE, FAILED
 from mirror.spark.clusters import Clusters
 from mirror.spark.preflight.flow_checks import Findings, check_flows
@@ -36,10 +36,13 @@ class Answers(Generic[T]):
         print(json.dumps({"flows": [to_json(one) for one in self.found.values()], "errors": self.errors}, indent=2))
 
     def print_warnings(self, own: Callable[[T], Sequence[str]] = lambda _: ()) -> None:
-        """Print the warnings of the checks, and a flow's ``own`` ones."""
+        """Print the warnings of the checks, and a flow's ``own`` ones: each once, with the flows that it is about."""
+        flows: dict[str, dict[str, None]] = {}
         for name, one in self.found.items():
             for line in (*self.findings.warnings.get(name, []), *own(one)):
-                print_warning(f"flow {name}: {line}")
+                flows.setdefault(line, {})[name] = None
+        for line, names in flows.items():
+            print_warning(f"{named('flow', list(names))}: {line}")
 
     def exit(self, needs_attention: Callable[[T], bool]) -> NoReturn:
         """Raise typer.Exit with the status of the command."""

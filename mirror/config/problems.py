@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import SecretStr
 
 from mirror.cluster import keys
-from mirror.config.key_names import KeyPath, dotted, is_secret, suggestion
+from mirror.config.key_names import KeyPath, dotted, is_secret, nearest, suggestion
 from mirror.errors import Problem, printable
 
 if TYPE_CHECKING:
@@ -64,13 +64,12 @@ class Sources:
 
     def problem(self, path: KeyPath, value: object, allowed: str) -> Problem:
         """Return a problem with the value at ``path``; a secret is hidden, by its type and by its name."""
-        return Problem(self.where(path), dotted(path), HIDDEN if is_secret(path) else shown(value), allowed)
+        return Problem(
+            self.where(path), dotted(path), HIDDEN if value is not None and is_secret(path) else shown(value), allowed
+        )
 
     def unknown(self, path: KeyPath, value: object, valid: Iterable[str]) -> Problem:
-        """Return a problem with a key that does not exist.
-
-        Its value is not shown: it may be a password under a misspelt key.
-        """
+        """Return a problem with a key that does not exist. What may be a secret under a misspelt key is hidden."""
         if (reason := _REFUSED.get(path[-1])) is not None:
             return self.problem(path, value, reason)
         names = sorted(valid)
@@ -78,7 +77,20 @@ class Sources:
             return self.problem(path, value, 'unknown key; a key with dots must be in quotes, as "bootstrap.servers"')
         others = f"; known here: {', '.join(names)}" if len(names) <= _MAX_NAMES_LISTED else ""
         allowed = "unknown key" + (suggestion(path[-1], names) or others)
-        return self.problem(path, value if isinstance(value, Mapping) else SecretStr(""), allowed)
+        hidden = not isinstance(value, Mapping) and _may_be_secret(path, value, names)
+        return self.problem(path, SecretStr("") if hidden else value, allowed)
+
+
+def _may_be_secret(path: KeyPath, value: object, valid: Iterable[str]) -> bool:
+    """Whether the unknown key at ``path`` may be meant for a secret one of the ``valid`` names beside it.
+
+    A text is, unless another name is more similar; anything else only if a secret one is similar.
+    """
+    secret = {name for name in valid if is_secret((*path[:-1], name))}
+    likely = nearest(path[-1], valid)
+    if likely is None and secret and not isinstance(value, int):
+        return True
+    return likely in secret or nearest(path[-1], secret) is not None
 
 
 # Invariant: No error shows a secret.

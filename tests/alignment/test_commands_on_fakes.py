@@ -170,10 +170,15 @@ def test_drift_is_left_until_it_is_adopted(site: Site) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (("paris.t",), 2, "topics are adopted by --adopt, for the flow that --flow names"),
-        (("--adopt", "paris.t"), 2, "topics are adopted by --adopt, for the flow that --flow names"),
+        (("paris.t",), 2, "topics are named to adopt them: add --adopt, or leave them out"),
         (("--adopt", "--flow", FLOW, "of-others"), 1, "cannot adopt of-others: it copies no topic of paris into"),
+        (("--adopt", "of-others"), 1, "cannot adopt of-others: it copies no topic of paris into"),
         (("--adopt", "--flow", FLOW, "__consumer_offsets"), 1, "cannot adopt __consumer_offsets"),
+        (
+            ("--adopt", "--flow", FLOW, "paris.t"),
+            1,
+            "cannot adopt paris.t: berlin has no such topic: a run",
+        ),
     ],
 )
 def test_only_copies_of_the_flow_are_adopted(site: Site, arguments: tuple[str, ...], status: int, words: str) -> None:
@@ -294,7 +299,6 @@ def test_a_topic_that_is_made_again_during_the_checks_is_adopted_with_its_new_id
 
     def check(*arguments: Any) -> Findings:
         found = check_flows(*arguments)
-        site.pair.target.topics.pop("paris.t")
         site.pair.target.add_topic("paris.t", 2)
         return found
 

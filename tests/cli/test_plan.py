@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
+from mirror.spark.ledger import status_table
 from mirror.spark.ledger.copy_rate import CopyRate
 from mirror.spark.ledger.status_table import StatusTable
-from mirror.spark.preflight import dry_run
 from tests.spark.flow_harness import UNREACHABLE_FLOW, FlowHarness, configuration, use_fakes
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_topic_of_heartbeats_that_is_missing_is_a_change_on_the_source(site: Pla
 
 def test_the_estimate_is_never_less_than_spark_s_start(site: PlanHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     site.a.add_topic("orders", [10])
-    monkeypatch.setattr(dry_run, "read_status", lambda *_: StatusTable(rate=CopyRate(16_000, 2.0, 1)))
+    monkeypatch.setattr(status_table, "read_status", lambda *_: StatusTable(rate=CopyRate(16_000, 2.0, 1)))
     said = "estimated time: 13 s, copying at 8.0 kB/s; 13 s of it are Spark's start, as measured elsewhere on two cores"
     assert said in site.plan().stdout
 

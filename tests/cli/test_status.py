@@ -114,6 +114,11 @@ def test_what_failed_at_night_is_shown_in_the_morning_for_a_week(site: StatusHar
     assert "recovered" not in site.status().stdout
 
 
+def test_an_interval_is_for_watching(site: StatusHarness) -> None:
+    found = site.status("--every", "5")
+    assert (found.exit_code, "has no effect without --watch" in found.stderr) == (2, True)
+
+
 def test_without_leaders_no_number_is_said(site: StatusHarness) -> None:
     site.a.add_topic("orders", [10, 10])
     with site.a.change() as state:

@@ -53,6 +53,24 @@ def test_no_error_shows_a_secret(read: Load, toml: str) -> None:
     assert SECRET not in repr(caught.value.problems)
 
 
+@pytest.mark.parametrize(
+    ("toml", "shown_value"),
+    [
+        ('[clusters.paris]\n"securty.protocol" = "SSL"', '"SSL"'),
+        ('[clusters.paris]\n"bootstrap.server" = "paris:1"', '"paris:1"'),
+        ('[clusters.paris]\n"retries.of.mine" = 5', "5"),
+        ('[clusters.paris]\n"what" = "hunter2"', "***"),
+        ('[clusters.paris]\n"sasl.passwd" = 7', "***"),
+        ('[flows.a]\ntopicz = ["orders"]', '["orders"]'),
+    ],
+)
+def test_values_of_misspelt_keys_are_shown_unless_a_secret_is_meant(read: Load, toml: str, shown_value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(toml)
+    (problem,) = [one for one in caught.value.problems if "unknown key" in one.allowed]
+    assert problem.value == shown_value
+
+
 @pytest.mark.parametrize("name", ["SASL_PASSWORD", "SASL_PASWORD", "SSL_KEYSTORE_KEY", "SASL_JAAS_CONFIG"])
 def test_no_error_shows_an_override(read: Load, name: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from mirror.cli.app import app
 from mirror.errors import SandboxError
 from mirror.sandbox import pair
 from mirror.sandbox.process import Process, launch, stop
@@ -30,6 +32,12 @@ def test_missing_folder_has_no_clusters(tmp_path: Path) -> None:
     assert pair.status(tmp_path / "none") == []
     assert pair.down(tmp_path / "none") is False
     assert not (tmp_path / "none").exists()
+
+
+def test_a_folder_that_is_named_and_missing_cannot_be_stopped(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["sandbox", "down", "--dir", str(tmp_path / "typo")])
+    assert found.exit_code == 1
+    assert f"there is no folder {tmp_path / 'typo'}: no sandbox runs there" in " ".join(found.stderr.split())
 
 
 def test_status_distinguishes_running_from_dead_processes(tmp_path: Path, sleeper: Process) -> None:

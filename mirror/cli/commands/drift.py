@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirror.cli.each_flow import ask_each
-from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir, Timeout
+from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir, Timeout, one_flow
 from mirror.config.load import load
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.preflight import drift as in_step
@@ -69,8 +69,8 @@ def apply(
     Exit status: 0 both sides are in step now, 3 something differs still, 1 could not change anything, 2 wrong usage.
     """
     adopted = frozenset(topics or ())
-    if adopted and (not adopt or flow is None):
-        raise typer.BadParameter("topics are adopted by --adopt, for the flow that --flow names")
+    if adopted and not adopt:
+        raise typer.BadParameter("topics are named to adopt them: add --adopt, or leave them out", param_hint="TOPIC")
     _each(
         config,
         flow,
@@ -78,6 +78,7 @@ def apply(
         lambda loaded, one, sides: in_step.apply(
             loaded, one, sides, adopt=adopt and not adopted, adopted=adopted, max_deletions=max_deletions
         ),
+        one_only=bool(adopted),
         timeout=timeout,
         as_json=as_json,
         debug=debug,
@@ -94,13 +95,17 @@ def _each(
     secrets_dir: Path | None,
     compare: Callable[[MirrorConfig, FlowConfig, Sides], FlowDrift],
     *,
+    one_only: bool = False,
     timeout: float | None,
     as_json: bool,
     debug: bool,
 ) -> None:
-    """Compare each flow, and print what differs. Raises typer.Exit with the exit status."""
+    """Compare each flow, and print what differs. Raises typer.Exit with the exit status.
+
+    ``one_only``: raise BadParameter if ``flow`` is None and there are several.
+    """
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
-    flows = loaded.select(flow)
+    flows = [one_flow(loaded, flow)] if one_only else loaded.select(flow)
     answers = ask_each(loaded, flows, lambda one, sides: compare(loaded, one, sides), debug=debug)
     if as_json:
         answers.print_json(lambda one: one.to_json())

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from mirror.groups.rules import GroupRules
 
 _EVERY_S: Final = 5.0
-_OTHER_LINES: Final = 8
-"""Lines of a screen besides those of groups: the time, the title, the table's frame, how many are left out."""
+_OTHER_LINES: Final = 10
+"""Lines of a screen besides those of groups: the time, the title, the table's frame and caption."""
 _MIN_ROWS: Final = 3
 
 pause = time.sleep

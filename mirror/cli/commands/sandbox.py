@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from mirror.cli.options import AsJson
+from mirror.errors import SandboxError
 from mirror.exit_status import FAILED
 from mirror.sandbox import pair
 from mirror.sandbox.fetch import fetch as fetch_jars
@@ -58,6 +59,8 @@ def up(
 def down(directory: Directory = None) -> None:
     """Stop both clusters and delete their data."""
     folder = _folder(directory)
+    if directory is not None and not folder.is_dir():
+        raise SandboxError(f"there is no folder {folder}: no sandbox runs there; give the one that `up` was given")
     _print("stopped, data deleted" if pair.down(folder) else f"nothing to stop in {folder}")
 
 

@@ -6,7 +6,7 @@ import json
 import time
 from contextlib import ExitStack
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 from rich.console import Group
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mirror.spark.status.flow_status import FlowStatus
 
 
+_EVERY_S: Final = 2.0
 pause = time.sleep
 """Waits between two readings; tests replace it."""
 
@@ -40,7 +41,10 @@ def status(
     flow: Flow = None,
     secrets_dir: SecretsDir = None,
     watch: Annotated[bool, typer.Option("--watch", help="Read again and again, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option("--every", min=0.2, help="Seconds between two readings with --watch.")] = 2.0,
+    every: Annotated[
+        float | None,
+        typer.Option("--every", min=0.2, help="Seconds between two readings with --watch.  [default: 2.0]"),
+    ] = None,
     all_partitions: Annotated[
         bool, typer.Option(ALL.name, help=f"Show all partitions, not only the {MAX_PARTITIONS_SHOWN} worst.")
     ] = False,
@@ -58,6 +62,8 @@ def status(
 
     Exit status: 0 read, 1 could not read, or one side only.
     """
+    if every is not None and not watch:
+        raise typer.BadParameter("has no effect without --watch", param_hint="--every")
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
     if not watch:
@@ -83,7 +89,8 @@ def status(
             for flow_config in flows
         ]
         try:
-            _watch_json(readers, every) if as_json else _watch(readers, every, all_partitions=all_partitions)
+            pause_s = _EVERY_S if every is None else every
+            _watch_json(readers, pause_s) if as_json else _watch(readers, pause_s, all_partitions=all_partitions)
         except KeyboardInterrupt:
             raise typer.Exit(DONE) from None
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _CALL_TIMEOUT_MS: Final = 10_000
 _IN_STEP: Final = "in step"
+_NUMBERS: Final = "the offsets are those of two logs: a record may have another one on the other side"
 
 View = tuple[dict[str, Any], RenderableType, list[str], bool]
 """The JSON document, the tables, warnings, and whether all groups are in step."""
@@ -102,11 +103,13 @@ def view_of(flow: FlowConfig, report: GroupsReport, ends: LogEnds, named: Collec
         documents.append({"group": name, "reason": _value(state.reason), "detail": state.detail, "positions": found})
     head = f"flow {flow.name}: {flow.source} to {flow.target}; {_counts(report, sync=flow.groups.sync)}"
     table = _table()
+    captions = [_NUMBERS] if positions else []
     kept = rows if most is None or len(rows) <= most else sorted(rows, key=itemgetter(0))[:most]
     for _, cells in kept:
         table.add_row(*cells)
     if left := len(rows) - len(kept):
-        table.caption, table.caption_justify = Text(f"{left:,} more lines, none of them worse"), "left"
+        captions.append(f"{left:,} more lines, none of them worse")
+    table.caption, table.caption_justify = Text("\n".join(captions)), "left"
     problems = [*report.problems, *(_missing(name, flow) for name in named if name not in report.groups)]
     document = {"flow": flow.name, "sync": flow.groups.sync, "groups": documents, "problems": problems}
     return document, Group(Text(head), table), problems, report.in_step == len(report.groups) and not problems
@@ -181,7 +184,7 @@ def _table() -> Table:
     table = Table()
     table.add_column("group", overflow="fold")
     table.add_column("topic", overflow="fold")
-    for number in ("partition", "source", "lag", "target", "lag", "age"):
+    for number in ("partition", "on the source", "lag", "on the target", "lag", "age"):
         table.add_column(number, justify="right")
     table.add_column("state", overflow="fold")
     return table

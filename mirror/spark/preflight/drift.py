@@ -210,11 +210,16 @@ def _adopt(config: MirrorConfig, flow: FlowConfig, names: Collection[str], sides
     found = sides.target.describe(names)
     for error in found.failed.values():
         raise error
-    if unknown := sorted(name for name in names if name not in copies or name not in found):
-        raise FlowError(
-            f"flow {flow.name} cannot adopt {', '.join(unknown)}: it copies no topic of {flow.source} into a topic of"
-            f" that name, or {flow.target} has none; nothing was changed"
+    refused = [
+        f"flow {flow.name} cannot adopt {', '.join(of_reason)}: {reason}; nothing was changed"
+        for of_reason, reason in (
+            (sorted(set(names) - copies), f"it copies no topic of {flow.source} into a topic of that name"),
+            (sorted(set(names) & copies - found.keys()), f"{flow.target} has no such topic: a run creates it"),
         )
+        if of_reason
+    ]
+    if refused:
+        raise _NotAdopted("\n".join(refused))
     if without_id := sorted(name for name, topic in found.items() if topic.topic_id is None):
         raise FlowError(
             f"flow {flow.name} cannot adopt {', '.join(without_id)}: the brokers of {flow.target} give topics no ids"
@@ -223,6 +228,12 @@ def _adopt(config: MirrorConfig, flow: FlowConfig, names: Collection[str], sides
         )
     flow_topics.prepare([flow_topics.inventory_of(flow)], sides.target)
     mark_adopted(target_options(config, flow), flow.name, found)
+
+
+class _NotAdopted(FlowError):
+    """Topics that a flow cannot adopt, a line for each reason."""
+
+    several_lines = True
 
 
 def _on(cluster: str, lines: Iterable[str]) -> list[str]:
