@@ -132,7 +132,8 @@ class HandWriter:
         self.commits.append(Commit(progress, timeout_ms, len(self.sent)))
         return self.commits[-1].future
 
-    def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
+    def commit_due_ms(self, pending_since_ms: int, interval_ms: int, pending_bytes: int) -> int:
+        del pending_bytes
         return pending_since_ms + interval_ms
 
     def close(self, timeout_ms: int) -> Future[None]:

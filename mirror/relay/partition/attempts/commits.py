@@ -126,7 +126,9 @@ class Commits:
         A catch-up has few large transactions, the steady state quick small ones. At least once, a commit is useful only
         when the data is acknowledged, and comes at its interval.
         """
-        latest_ms = self._writer.commit_due_ms(self.uncommitted_since_ms, self._timeouts.commit_interval_ms)
+        latest_ms = self._writer.commit_due_ms(
+            self.uncommitted_since_ms, self._timeouts.commit_interval_ms, self._bytes
+        )
         if not self._writer.atomic:
             full = self._writer.way is not None and self._bytes >= MAX_TRANSACTION_BYTES
             return 0 if self.required or full or (ended and self._outbox.empty) else latest_ms

@@ -86,8 +86,9 @@ class AtLeastOnceWriter:
         plain = replace(progress, way=Way.TRANSACTIONS, producer_id=-1)
         return self._committer.commit(self._tp, to_offset(plain), timeout_ms)
 
-    def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
+    def commit_due_ms(self, pending_since_ms: int, interval_ms: int, pending_bytes: int) -> int:
         """Commit when the other partitions of the group do."""
+        del pending_bytes
         return commit_due_ms(self._tp, pending_since_ms, interval_ms)
 
     def close(self, timeout_ms: int) -> Future[None]:

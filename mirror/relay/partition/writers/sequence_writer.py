@@ -30,7 +30,7 @@ from mirror.relay.partition.writers.fence import (
     read_latest_progress,
 )
 from mirror.relay.progress.committed import Progress, ProgressChanged, to_offset
-from mirror.relay.progress.committer import ProgressCommitter, commit_due_ms
+from mirror.relay.progress.committer import LAZY_BYTES, LAZY_INTERVALS, ProgressCommitter, commit_due_ms
 
 if TYPE_CHECKING:
     from mirror.producer.batch.batches import Callback
@@ -278,8 +278,10 @@ class SequenceWriter:
             lazy = replace(lazy, producer_id=opened.producer_id, attempt=opened.attempt)
         return self._committer.commit(self._tp, to_offset(lazy), timeout_ms)
 
-    def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
-        """Commit when the other partitions of the group do."""
+    def commit_due_ms(self, pending_since_ms: int, interval_ms: int, pending_bytes: int) -> int:
+        """Commit when the other partitions of the group do; seldom while that is little to search."""
+        if pending_bytes < LAZY_BYTES:
+            interval_ms *= LAZY_INTERVALS
         return commit_due_ms(self._tp, pending_since_ms, interval_ms)
 
     def close(self, timeout_ms: int) -> Future[None]:

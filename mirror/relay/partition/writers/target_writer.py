@@ -118,8 +118,11 @@ class TargetWriter(Protocol):
         """Commit ``progress``."""
         ...
 
-    def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
-        """Return when to commit progress that is pending since ``pending_since_ms``: within ``interval_ms``."""
+    def commit_due_ms(self, pending_since_ms: int, interval_ms: int, pending_bytes: int) -> int:
+        """Return when to commit progress that is pending since ``pending_since_ms``.
+
+        Within ``interval_ms``, or a few of them if the ``pending_bytes``, which were sent since, do not matter.
+        """
         ...
 
     def close(self, timeout_ms: int) -> Future[None]:
@@ -214,8 +217,9 @@ class ExactlyOnceWriter:
         exact = replace(progress, way=Way.TRANSACTIONS, producer_id=-1)
         return self._transactions.commit(exact, timeout_ms)
 
-    def commit_due_ms(self, pending_since_ms: int, interval_ms: int) -> int:
+    def commit_due_ms(self, pending_since_ms: int, interval_ms: int, pending_bytes: int) -> int:
         """Commit after the interval."""
+        del pending_bytes
         return deadline(pending_since_ms, interval_ms)
 
     def close(self, timeout_ms: int) -> Future[None]:

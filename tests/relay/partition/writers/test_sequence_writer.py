@@ -16,8 +16,10 @@ from mirror.relay.model.way import Way
 from mirror.relay.partition.writers import sequence_writer
 from mirror.relay.partition.writers.sequence_writer import FENCE_VALID_MS, SequenceWriter, SharedClients, fence_valid_ms
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged
+from mirror.relay.progress.committer import LAZY_BYTES, LAZY_INTERVALS
 from mirror.relay.progress.position import FoundPosition
 from mirror.relay.progress.target_loss import LossKind, TargetLoss
+from mirror.telemetry.lag.lags import CAUGHT_UP_S
 from tests.relay.copy_harness import progress_at
 from tests.relay.hand_context import TARGET
 
@@ -179,3 +181,10 @@ def test_it_does_not_resume_at_progress_of_another_generation(site: Site, found_
 def test_acquisition_that_takes_too_long_names_its_step(site: Site) -> None:
     site.acquire()
     assert str(site.writer.acquire_timeout()) == "the fence is late"
+
+
+def test_few_bytes_are_committed_seldom_and_before_their_lag_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = Site(monkeypatch).writer
+    late_ms = [writer.commit_due_ms(since, 1_000, LAZY_BYTES - 1) - since for since in range(6_000)]
+    assert 2_500 < max(late_ms) <= LAZY_INTERVALS * 1_000 < CAUGHT_UP_S * 1_000 - 1_000
+    assert all(writer.commit_due_ms(since, 1_000, LAZY_BYTES) - since <= 1_000 for since in range(6_000))
