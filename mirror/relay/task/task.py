@@ -9,6 +9,7 @@ from typing import Final
 
 from mirror.backoff import Backoff
 from mirror.client import TopicPartition
+from mirror.cluster.deadline_heap import DeadlineHeap
 from mirror.relay.model.assignments import OwnAssignments, target_of
 from mirror.relay.model.observer import NullObserver, TaskObserver
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
@@ -79,9 +80,7 @@ class Task:
         self._batch_size: Final = batch_size
         self._copies: list[PartitionCopy] = []
         self._by_target: Final[dict[TopicPartition, PartitionCopy]] = {}
-        self._due: Final[dict[PartitionCopy, int]] = {}
-        self._next_due_ms = now
-        """The earliest of :attr:`_due` when the task last waited; they change only after :meth:`_step_due`."""
+        self._due: Final = DeadlineHeap[PartitionCopy]()
         self._lifecycle: Final = TaskLifecycle(policy, timeouts, self._read_control, self._on_command, clock.now)
         self._periods: Final = PeriodObserver(observer or NullObserver(), self._on_failed)
         self._context: Final = TaskContext(
@@ -131,7 +130,9 @@ class Task:
         self._context.workers.close()
         for copy in self._copies:
             copy.release()
-        for known in (self._copies, self._active, self._due, self._by_target):
+        for copy in self._active:
+            self._due.clear(copy)
+        for known in (self._copies, self._active, self._by_target):
             known.clear()
         self._context.start_positions.forget()
 
@@ -236,7 +237,7 @@ class Task:
 
     def _on_done(self, copy: PartitionCopy) -> None:
         self._active.discard(copy)
-        self._due.pop(copy, None)
+        self._due.clear(copy)
 
     # --- while it lives long
 
@@ -286,7 +287,7 @@ class Task:
                 self._on_done(copy)
                 self._changes.on_done(copy)
             else:
-                self._due[copy] = copy.due_ms(now)
+                self._due.set(copy, copy.due_ms(now))
         self._change_assignments(now)
         self._maintain(now)
         self._reporter.update(now, self._by_target, self._changes.version, self._lifecycle.stop_reason)
@@ -297,9 +298,7 @@ class Task:
         self._wait(now)
 
     def _step_due(self, now: int) -> set[PartitionCopy]:
-        due: set[CopyHandle] = set()
-        if now >= self._next_due_ms:
-            due.update(copy for copy, due_ms in self._due.items() if due_ms <= now)
+        due: set[CopyHandle] = set(self._due.due(now))
         to_step = self._context.to_step
         for _ in range(min(_MOST_STEPPED, len(to_step))):
             due.add(to_step.popleft())
@@ -320,7 +319,6 @@ class Task:
 
     def _wait(self, now: int) -> None:
         """Fetch or wait until something happens, or is due. A copy that is to be stepped meanwhile wakes the task."""
-        self._next_due_ms = min(self._due.values(), default=FOREVER_MS)
         context = self._context
         if context.to_step or not self._goes_on:
             return
@@ -346,7 +344,7 @@ class Task:
     def _due_ms(self, now: int) -> int:
         context, searches = self._context, self._context.searches
         return min(
-            self._next_due_ms,
+            self._due.next_ms(),
             context.send_window.due_ms(now),
             context.steering.due_ms(now),
             context.turns.due_ms(),
