@@ -1,7 +1,7 @@
 """Measures a stream of many partitions: its latency, its pauses, its recovery from kills, and its CPU when idle.
 
     PYTHONPATH=. python tests/campaign/measurements/stream.py [--partitions 300] [--rate 150] [--seconds 900]
-        [--kill worker,executor,jvm,driver,all] [--executors 0] [--idle 60] [--counters] [--line LINE ...]
+        [--kill worker,executor,jvm,driver,all] [--executors 0] [--idle 60] [--counters] [--failure] [--line LINE ...]
         [--copier mirror] [--output FILE]
 
 `mirror stream` as it comes (or another stream of bench_latency.py: ``--copier``) copies one topic between two clusters
@@ -19,7 +19,9 @@ was produced. In turn:
   again at once, as a supervisor would (``exited_s`` says when). ``caught_up_s`` is from the kill until the last late
   record has arrived, ``pause_s`` the longest time without any record, ``late`` the number of late records;
 - for ``idle`` seconds without records: the CPU seconds a second, by role of the command's processes (those of a
-  standalone cluster's executors are not among them), and of both brokers.
+  standalone cluster's executors are not among them), and of both brokers;
+- with ``--failure``, a record that is larger than what the target takes comes, and ``failure_seen_s`` later the stream
+  prints that its partition is not copied.
 
 Another client counts the records that are missing and doubled in the end. The exit status is 1 if there are some. The
 figures replace those of the same arguments in ``build/stream.json``, or the file of ``--output``. ``--line`` adds a
@@ -47,10 +49,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from mirror.sandbox.ports import HOST, free_ports
 from tests import jvm
-from tests.benchmarks.bench_latency import STREAMS, TOPIC, Feeding, Load, Reading, fed
+from tests.benchmarks.bench_latency import COPY, STREAMS, TOPIC, Feeding, Load, Reading, fed
 from tests.benchmarks.bench_new_topics import HEAP
 from tests.benchmarks.side_by_side.metering import Meter
 from tests.e2e.site import command_of, is_forked
@@ -67,9 +71,11 @@ SETTLED_S: Final = 10.0
 SETTLES_WITHIN_S: Final = 400.0
 LATE_MS: Final = 1_000.0
 EXITS_WITHIN_S: Final = 90.0
+FAILS_WITHIN_S: Final = 120.0
 _BUSY_S: Final = 10.0
 """So long it is measured which worker copies: one that has imported everything and is idle has used more CPU in all."""
 _POLL_S: Final = 0.25
+_SET: Final = AlterConfigOpType.SET
 _WORKER: Final = "pyspark.worker"
 _SCRIPT: Final = "stream.py"
 _EPOCH_MS: Final = 180_000
@@ -138,9 +144,13 @@ class Stream:
         """Whether the command has not ended."""
         return self._child is not None and self._child.poll() is None
 
+    def output(self) -> str:
+        """Return what it has printed."""
+        return (self._folder / "output.txt").read_text(errors="replace")
+
     def last_words(self) -> str:
         """Return the end of its output."""
-        return " | ".join((self._folder / "output.txt").read_text(errors="replace").splitlines()[-3:])
+        return " | ".join(self.output().splitlines()[-3:])
 
     def processes(self) -> list[psutil.Process]:
         """Return the command's processes, and those of the executors."""
@@ -322,6 +332,22 @@ def idle_cpu(meter: Meter, seconds: float) -> dict[str, float]:
     return {name: round(seconds / took, 4) for name, seconds in used.items()}
 
 
+def failure_seen_s(load: Load, stream: Stream) -> float:
+    """Produce a record that the target does not take; return after how many seconds the stream says so."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, COPY)
+    resource.add_incremental_config(ConfigEntry("max.message.bytes", "50000", incremental_operation=_SET))
+    (changed,) = AdminClient({"bootstrap.servers": load.target}).incremental_alter_configs([resource]).values()
+    changed.result(timeout=60)
+    producer = Producer({"bootstrap.servers": load.source, "linger.ms": 0})
+    producer.produce(TOPIC, os.urandom(100_000), partition=0)
+    assert producer.flush(60) == 0
+    began = time.monotonic()
+    while f"{TOPIC}-0 not copied" not in stream.output():
+        assert time.monotonic() < began + FAILS_WITHIN_S, f"no failure is seen: {stream.last_words()}"
+        time.sleep(_POLL_S)
+    return round(time.monotonic() - began, 1)
+
+
 @contextlib.contextmanager
 def _started(asked: argparse.Namespace, load: Load) -> Iterator[tuple[Stream | None, int, int | None]]:
     """The stream of ours, the id of the copier's process, and the port of its metrics, if there are some."""
@@ -374,6 +400,9 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:
                 found["idle"] = idle_cpu(
                     Meter(pid if stream is None else stream.pid, brokers, roles=stream is not None), asked.idle
                 )
+            if asked.failure:
+                assert stream is not None
+                found["failure_seen_s"] = failure_seen_s(load, stream)
         counts = Counter(site.reading.numbers)
     return {**found, "missing": appended - len(counts), "doubled": counts.total() - len(counts)}
 
@@ -400,14 +429,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--executors", type=int, default=0)
     parser.add_argument("--idle", type=float, default=60)
     parser.add_argument("--counters", action="store_true")
+    parser.add_argument("--failure", action="store_true")
     parser.add_argument("--line", action="append", default=[])
     parser.add_argument("--copier", choices=sorted({OURS, *STREAMS}), default=OURS)
     parser.add_argument("--output", type=Path, default=RESULTS)
     asked = parser.parse_args(arguments)
     if "executor" in asked.kill and not asked.executors:
         parser.error("--kill executor needs --executors")
-    if asked.copier != OURS and (asked.kill or asked.executors or asked.counters or asked.line):
-        parser.error(f"--kill, --executors, --counters and --line need --copier {OURS}")
+    if asked.copier != OURS and (asked.kill or asked.executors or asked.counters or asked.failure or asked.line):
+        parser.error(f"--kill, --executors, --counters, --failure and --line need --copier {OURS}")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the stream and its brokers are stopped in order
     values = {name: value for name, value in vars(asked).items() if name != "output"}
