@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -75,6 +76,8 @@ def test_every_query_has_an_answer_and_alerts_fire(site: Site, source: Side, sic
         )
         verified = site.run("--report-dir", str(tmp_path / "verified"), command="verify")
         assert "equal" in verified.out, verified
+        # The tasks report every ten seconds, and a rate is known at the end of the period in which they did.
+        eventually(lambda: rate_of(site), within_s=WITHIN_S, what="a rate", every_s=1)
         rehearsed = site.finish(site.launch(site.command("rehearse")))
         assert rehearsed.status in {DONE, ATTENTION}, rehearsed
         # A rate needs two periods that ended, and two plans that were made, before its eyes.
@@ -90,6 +93,14 @@ def test_every_query_has_an_answer_and_alerts_fire(site: Site, source: Side, sic
         assert child.wait(WITHIN_S) == ATTENTION, said.all()  # its partition had expired
     site.await_end()
     assert "Traceback" not in said.all()
+
+
+def rate_of(site: Site) -> float | None:
+    """How fast the flow was copied, as a plan says; None if that is not known."""
+    planned = site.finish(site.launch([*site.command("plan"), "--json"]))
+    (found,) = json.loads(planned.out)["flows"]
+    rate: float | None = found["bytes_per_second"]
+    return rate
 
 
 def await_answers(asked: Prometheus, chosen: Mapping[str, str]) -> None:
