@@ -247,9 +247,10 @@ $(BIN)/python:
 $(INSTALLED): $(LOCK) pyproject.toml $(VENV)/.pyspark $(VENV)/.packages
 	@# Quiet: setuptools warns of every editable install.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@# On all cores; pip would use one. Where Python keeps nothing compiled (in many containers), each of a run's
-	@# processes would take a second more.
-	$(BIN)/python -m compileall -q -j 0 mirror $(VENV)/lib
+	@# Elsewhere Python keeps what it has compiled for the first import. pip would compile on one core.
+	@[ -z '$(PYTHONDONTWRITEBYTECODE)' ] || { \
+		echo 'compiling all packages, which takes 20 s of CPU: PYTHONDONTWRITEBYTECODE is set, so that Python would keep none'; \
+		$(BIN)/python -m compileall -q -j 0 mirror $(VENV)/lib; }
 	@touch $@
 
 # Parts for `make --jobs`: pip makes PySpark's wheel, which takes as long as all other packages together. pip itself
