@@ -227,8 +227,11 @@ RELEASES_OF_BROKERS: Final = Cause(
 )
 SETTINGS_UNKNOWN: Final = Cause(
     "DescribeConfigs",
-    "settings that keep a flow from working are not seen beforehand",
+    "what keeps a flow from working, or slows it, is not seen beforehand",
     "grant DescribeConfigs on the cluster",
+)
+MANY_TOPICS: Final = Cause(
+    "topics", "to read those of all topics may take longer than the diagnosis", "run mirror plan, which compares all"
 )
 
 # --- this host

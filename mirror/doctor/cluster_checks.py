@@ -88,6 +88,13 @@ def _clock(facts: ClusterFacts, _: float) -> Iterator[Finding]:
         yield Finding(Severity.OK, _at(facts), what)
 
 
+def _unread(facts: ClusterFacts, _: float) -> Iterator[Finding]:
+    for which, error in (("settings of the brokers", facts.settings_error), ("quotas", facts.quotas_error)):
+        if error is not None:
+            what = f"the {which} cannot be read: {error}"
+            yield of_cause(Severity.NOTE, _at(facts), what, causes.SETTINGS_UNKNOWN)
+
+
 def _releases(facts: ClusterFacts, _: float) -> Iterator[Finding]:
     ranges = {at: one.versions.ranges for at, one in facts.brokers.items() if one.versions is not None}
     first = next(iter(ranges), "")
@@ -101,6 +108,7 @@ _CHECKS: Final[tuple[Callable[[ClusterFacts, float], Iterator[Finding]], ...]] =
     _advertised,
     _certificates,
     _clock,
+    _unread,
     _releases,
 )
 

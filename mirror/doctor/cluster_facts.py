@@ -55,7 +55,8 @@ def observe(side: Side, options: Mapping[str, object], step_ms: int) -> ClusterF
         settings_error=settings_found if isinstance(settings_found, MirrorError) else None,
         clock=None if isinstance(clock, MirrorError) else clock,
         clock_error=clock if isinstance(clock, MirrorError) else None,
-        quotas=() if isinstance(quotas, MirrorError) else quotas,  # throttling shows what is not known
+        quotas=() if isinstance(quotas, MirrorError) else quotas,
+        quotas_error=quotas if isinstance(quotas, MirrorError) else None,
         own_expires_s=_own_expiry(settings.security.tls) if settings.security.uses_tls else None,
     )
 
@@ -72,7 +73,7 @@ def _broker(admin: Admin, broker: Broker, settings: ClusterSettings, step_ms: in
     times = []
     for _ in range(_REQUESTS):
         began_s = time.perf_counter()
-        admin.describe_versions([node], timeout_ms=step_ms)
+        admin.describe_versions([node], timeout_ms=max(1, step_ms // _REQUESTS))
         times.append((time.perf_counter() - began_s) * 1000)
     certificate = None
     if settings.security.uses_tls:

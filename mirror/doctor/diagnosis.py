@@ -177,15 +177,16 @@ def _of_target(
     config: MirrorConfig, flow: FlowConfig, clusters: Clusters, source: ClusterFacts, target: ClusterFacts
 ) -> Iterator[Finding]:
     at, sides = f"flow {flow.name}", clusters.of(flow)
-    if target.settings_error is not None:
-        what = f"the settings of the brokers of {flow.target} cannot be read: {target.settings_error}"
-        yield of_cause(Severity.WARNING, at, what, causes.SETTINGS_UNKNOWN)
     try:
         for fault in broker_retention.faults(flow, sides.target, target.settings):
             yield of_cause(Severity.ERROR, at, fault.what, fault.cause)
         yield from check_quotas(flow, *_quotas(config, (source, target)))
         yield from check_target(flow, target.settings, len(sides.target.cluster.brokers))
-        names = sorted(name for name in sides.source.topics if flow.selects(name))[:_MOST_TOPICS]
+        selected = sorted(name for name in sides.source.topics if flow.selects(name))
+        if len(selected) > _MOST_TOPICS:
+            what = f"the configurations of {_MOST_TOPICS} of its {len(selected):,} topics were compared"
+            yield of_cause(Severity.NOTE, at, what, causes.MANY_TOPICS)
+        names = selected[:_MOST_TOPICS]
         copies = [flow.target_topic(name) for name in names]
         present = sides.target.describe(copies)
         topics = Topics(

@@ -54,6 +54,7 @@ class ClusterFacts:
     clock: Clock | None = None
     clock_error: MirrorError | None = None
     quotas: tuple[ClientQuota, ...] = ()
+    quotas_error: MirrorError | None = None
     own_expires_s: float | None = None
     """When the certificate of this client expires, in seconds since 1970; None: it has none."""
 

@@ -12,6 +12,7 @@ import pytest
 
 from mirror import causes
 from mirror.causes import Fault
+from mirror.doctor import diagnosis
 from mirror.wire.api import Api
 from mirror.wire.messages.admin import QuotaEntity, QuotaEntry, QuotaValue
 from tests.fakes import errors
@@ -97,5 +98,15 @@ def test_a_clock_and_a_quota_are_found(site: DoctorHarness) -> None:
 def test_what_may_not_be_read_is_said(site: DoctorHarness) -> None:
     site.b.set_moods({"broker_configs": "refused"})
     site.b.kafka.control.on(Api.DESCRIBE_QUORUM, Action(errors={"quorum": errors.CLUSTER_AUTHORIZATION_FAILED}))
-    found = {one["why"] for one in site.found(0, "warning", "note")}
+    found = {one["why"] for one in site.found(0, "note")}
     assert found >= {causes.SETTINGS_UNKNOWN.effect, causes.CLOCK_UNKNOWN.effect}
+
+
+def test_of_many_topics_a_part_is_compared_and_that_is_said(
+    site: DoctorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "_MOST_TOPICS", 1)
+    assert site.found(0, "note") == []
+    site.a.add_topic("orders-2", [10])
+    (one,) = site.found(0, "note")
+    assert one["what"] == "the configurations of 1 of its 2 topics were compared"
