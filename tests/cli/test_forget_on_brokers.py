@@ -51,7 +51,7 @@ def test_nothing_of_a_flow_is_left_but_its_data(flow: Flow) -> None:
     run.want(ended=True)
     run.sync()
     topics = [topic_of(name), offset_topic_of(name), status_topic_of(name), inventory_topic_of(name)]
-    removed = {*topics, *groups[:2], f"mirror.{name}.orders"}
+    removed = {*topics, *groups[:2], f"mirror.{name}.control"}
     status, found = forget(flow, "--dry-run")
     assert (status, {one["name"] for one in found["removed"]}) == (0, removed)
     status, found = forget(flow)

@@ -237,7 +237,7 @@ def test_other_topics_of_the_flow_warn_without_read_or_write(
 
 def test_groups_are_named_once_by_their_prefix() -> None:
     groups = granted(FLOW).allowed[Side.TARGET, Kind.GROUP]
-    assert "mirror.f.orders" in groups
+    assert "mirror.f.control" in groups
     none = only_problem({f"target group {name}": HIDDEN for name in groups})
     assert "the permission Describe on groups with the prefix mirror.f. of cluster b is missing" in none
     grant = "--operation Describe --operation Read --group mirror.f. --resource-pattern-type prefixed"
@@ -247,8 +247,8 @@ def test_groups_are_named_once_by_their_prefix() -> None:
 
 
 def test_a_missing_control_group_is_only_a_warning() -> None:
-    line = only_warning({"target group mirror.f.orders": without(READ)})
-    assert "the permission Read on group mirror.f.orders of cluster b is missing" in line
+    line = only_warning({"target group mirror.f.control": without(READ)})
+    assert "the permission Read on group mirror.f.control of cluster b is missing" in line
 
 
 def test_hidden_transactional_ids_refuse_the_flow_or_warn() -> None:
