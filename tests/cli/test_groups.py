@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from io import StringIO
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from rich.console import Console
@@ -46,17 +46,18 @@ SHARED = GroupState("\x1b[31mred", (), Reason.NOT_SUPPORTED, "a group of kind 's
 
 
 class Sync:
-    """Finds what a test wants."""
+    """In place of both classes: finds what a test wants."""
 
-    report: ClassVar[GroupsReport | Exception] = GroupsReport()
-    meanwhile: ClassVar[list[GroupsReport | Exception]] = []
-    """What is found first, one in each reading."""
-    includes: ClassVar[dict[str, bool]] = {}
-    resumed: ClassVar[list[str]] = []
+    def __init__(self) -> None:
+        self.report: GroupsReport | Exception = GroupsReport()
+        self.meanwhile: list[GroupsReport | Exception] = []
+        """What is found first, one in each reading."""
+        self.includes: dict[str, bool] = {}
+        self.resumed: list[str] = []
 
-    def __init__(self, *arguments: Any) -> None:
-        rules = arguments[1]
-        Sync.includes = {name: rules.includes(name) for name in ("billing", "audit", "console-consumer-1")}
+    def __call__(self, _: object, rules: Any, *__: object) -> Self:
+        self.includes = {name: rules.includes(name) for name in ("billing", "audit", "console-consumer-1")}
+        return self
 
     def __enter__(self) -> Self:
         return self
@@ -65,13 +66,13 @@ class Sync:
 
     def round(self, *, write: bool) -> GroupsReport:
         assert not write
-        found = Sync.meanwhile.pop(0) if Sync.meanwhile else Sync.report
+        found = self.meanwhile.pop(0) if self.meanwhile else self.report
         if isinstance(found, Exception):
             raise found
         return found
 
     def resume(self, group: str) -> int:
-        Sync.resumed.append(group)
+        self.resumed.append(group)
         return 0 if group == "new" else 2
 
     def read(self) -> tuple[list[BackPosition], list[str]]:
@@ -106,19 +107,23 @@ class Ends:
     of_target = of_source
 
 
+class GroupsSite(FlowHarness):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.sync = Sync()
+
+
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FlowHarness:
-    monkeypatch.setattr(flow_groups, "GroupSync", Sync)
-    monkeypatch.setattr(flow_groups, "ReverseGroups", Sync)
-    monkeypatch.setattr(command, "LogEnds", Ends)
-    monkeypatch.setattr(Sync, "report", GroupsReport())
-    monkeypatch.setattr(Sync, "resumed", [])
-    monkeypatch.setattr(Sync, "meanwhile", [])
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GroupsSite:
     use_fakes(monkeypatch)
-    return FlowHarness(tmp_path)
+    site = GroupsSite(tmp_path)
+    monkeypatch.setattr(flow_groups, "GroupSync", site.sync)
+    monkeypatch.setattr(flow_groups, "ReverseGroups", site.sync)
+    monkeypatch.setattr(command, "LogEnds", Ends)
+    return site
 
 
-def _run(site: FlowHarness, *arguments: str) -> Result:
+def _run(site: GroupsSite, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["groups", "--config", str(site.config), "--flow", "f", *arguments])
 
 
@@ -126,8 +131,8 @@ def _found(*states: GroupState, problems: tuple[str, ...] = ()) -> GroupsReport:
     return GroupsReport({state.group: state for state in states}, problems)
 
 
-def test_groups_that_are_all_in_step_have_status_0(site: FlowHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sync, "report", _found(IN_STEP))
+def test_groups_that_are_all_in_step_have_status_0(site: GroupsSite) -> None:
+    site.sync.report = _found(IN_STEP)
     found = _run(site)
     assert found.exit_code == 0
     assert [cell.strip() for cell in found.stdout.splitlines()[4].split("\N{BOX DRAWINGS LIGHT VERTICAL}")[1:-1]] == [
@@ -144,23 +149,19 @@ def test_groups_that_are_all_in_step_have_status_0(site: FlowHarness, monkeypatc
 
 
 @pytest.mark.parametrize("report", [_found(IN_STEP, HELD), _found(IN_STEP, problems=("broker 2 is silent",))])
-def test_what_is_not_in_step_or_not_known_has_status_3(
-    site: FlowHarness, monkeypatch: pytest.MonkeyPatch, report: GroupsReport
-) -> None:
-    monkeypatch.setattr(Sync, "report", report)
+def test_what_is_not_in_step_or_not_known_has_status_3(site: GroupsSite, report: GroupsReport) -> None:
+    site.sync.report = report
     assert _run(site).exit_code == 3
 
 
-def test_numbers_of_both_sides_are_said_to_be_of_different_logs(
-    site: FlowHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Sync, "report", _found(IN_STEP))
+def test_numbers_of_both_sides_are_said_to_be_of_different_logs(site: GroupsSite) -> None:
+    site.sync.report = _found(IN_STEP)
     words = " ".join(_run(site).stdout.split())
     assert "the offsets are those of two logs: a record may have another one on the other side" in words
 
 
-def test_json_has_everything(site: FlowHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sync, "report", _found(HELD, SHARED))
+def test_json_has_everything(site: GroupsSite) -> None:
+    site.sync.report = _found(HELD, SHARED)
     document = json.loads(_run(site, "--json").stdout)
     shared, held = document["groups"]
     assert shared == {"group": "\x1b[31mred", "reason": "not-supported", "detail": "a group of kind 'share'"} | {
@@ -186,33 +187,33 @@ def test_json_has_everything(site: FlowHarness, monkeypatch: pytest.MonkeyPatch)
     ]
 
 
-def test_the_age_of_a_position_is_shown(site: FlowHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_age_of_a_position_is_shown(site: GroupsSite) -> None:
     state = GroupState("billing", (position(stored_ms=1_000),))
-    monkeypatch.setattr(Sync, "report", GroupsReport({"billing": state}, time_ms=91_000))
+    site.sync.report = GroupsReport({"billing": state}, time_ms=91_000)
     assert " 90 s " in _run(site).stdout
     (billing,) = json.loads(_run(site, "--json").stdout)["groups"]
     assert billing["positions"][0]["age_seconds"] == 90
 
 
-def test_a_hostile_name_does_not_control_the_terminal(site: FlowHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sync, "report", _found(SHARED))
+def test_a_hostile_name_does_not_control_the_terminal(site: GroupsSite) -> None:
+    site.sync.report = _found(SHARED)
     assert "\x1b[31mred" not in _run(site).stdout
 
 
-def test_only_named_groups_that_the_flow_includes_are_shown(site: FlowHarness) -> None:
+def test_only_named_groups_that_the_flow_includes_are_shown(site: GroupsSite) -> None:
     _run(site, "--group", "audit", "--group", "console-consumer-1")
-    assert Sync.includes == {"billing": False, "audit": True, "console-consumer-1": False}
+    assert site.sync.includes == {"billing": False, "audit": True, "console-consumer-1": False}
     _run(site)
-    assert Sync.includes == {"billing": True, "audit": True, "console-consumer-1": False}
+    assert site.sync.includes == {"billing": True, "audit": True, "console-consumer-1": False}
 
 
-def test_a_group_is_resumed_before_it_is_shown(site: FlowHarness) -> None:
+def test_a_group_is_resumed_before_it_is_shown(site: GroupsSite) -> None:
     found = _run(site, "--resume", "billing")
-    assert (found.exit_code, Sync.resumed) == (0, ["billing"])
+    assert (found.exit_code, site.sync.resumed) == (0, ["billing"])
     assert "group billing: 2 partitions are the flow's again" in found.stderr
 
 
-def test_the_way_back_says_what_is_known(site: FlowHarness) -> None:
+def test_the_way_back_says_what_is_known(site: GroupsSite) -> None:
     found = _run(site, "--reverse")
     assert found.exit_code == 3
     assert "it is gone" in found.stdout
@@ -221,7 +222,7 @@ def test_the_way_back_says_what_is_known(site: FlowHarness) -> None:
     assert (unknown["source_offset"], unknown["place"]) == (None, "unknown")
 
 
-def test_committing_on_the_source_says_what_was_written_and_what_not(site: FlowHarness) -> None:
+def test_committing_on_the_source_says_what_was_written_and_what_not(site: GroupsSite) -> None:
     found = _run(site, "--reverse", "--commit")
     assert found.exit_code == 3
     assert "committed; no record there" in " ".join(found.stdout.split())
@@ -237,34 +238,34 @@ def test_committing_on_the_source_says_what_was_written_and_what_not(site: FlowH
 
 @pytest.mark.parametrize("arguments", [["--commit"], ["--reverse", "--commit", "--watch"]])
 def test_committing_without_a_direction_or_again_and_again_is_wrong_usage(
-    site: FlowHarness, arguments: list[str]
+    site: GroupsSite, arguments: list[str]
 ) -> None:
     assert _run(site, *arguments).exit_code == 2
 
 
-def test_a_cluster_that_does_not_answer_is_status_1(site: FlowHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sync, "report", KafkaTimeout("too late"))
+def test_a_cluster_that_does_not_answer_is_status_1(site: GroupsSite) -> None:
+    site.sync.report = KafkaTimeout("too late")
     found = _run(site)
     assert found.exit_code == 1
     assert "too late" in found.stderr
 
 
-def test_wrong_usage_is_status_2(site: FlowHarness) -> None:
+def test_wrong_usage_is_status_2(site: GroupsSite) -> None:
     assert _run(site, "--nonsense").exit_code == 2
     both = _run(site, "--resume", "billing", "--reverse")
-    assert (both.exit_code, Sync.resumed) == (2, [])
+    assert (both.exit_code, site.sync.resumed) == (2, [])
     excluded = _run(site, "--resume", "console-consumer-1")
-    assert (excluded.exit_code, Sync.resumed) == (2, [])
+    assert (excluded.exit_code, site.sync.resumed) == (2, [])
     assert "does not include group console-consumer-1" in " ".join(excluded.stderr.replace("│", " ").split())
 
 
-def test_a_flow_that_is_not_there_is_status_1(site: FlowHarness) -> None:
+def test_a_flow_that_is_not_there_is_status_1(site: GroupsSite) -> None:
     found = CliRunner().invoke(app, ["groups", "--config", str(site.config), "--flow", "g"])
     assert found.exit_code == 1
     assert "no such flow" in found.stderr
 
 
-def test_the_only_flow_needs_no_name_and_one_of_several_does(site: FlowHarness) -> None:
+def test_the_only_flow_needs_no_name_and_one_of_several_does(site: GroupsSite) -> None:
     command_line = ["groups", "--config", str(site.config)]
     assert CliRunner().invoke(app, command_line).exit_code == 0
     with site.config.open("a") as file:
@@ -274,13 +275,13 @@ def test_the_only_flow_needs_no_name_and_one_of_several_does(site: FlowHarness) 
     assert (several.exit_code, "is missing, and there are several flows: f, g" in words) == (2, True)
 
 
-def test_a_group_without_offsets_cannot_be_resumed(site: FlowHarness) -> None:
+def test_a_group_without_offsets_cannot_be_resumed(site: GroupsSite) -> None:
     found = _run(site, "--resume", "new")
     assert (found.exit_code, found.stdout) == (1, "")
     assert found.stderr == "mirror: group new has no offsets on the target that the flow could continue\n"
 
 
-def test_a_named_group_that_is_not_there_is_status_3(site: FlowHarness) -> None:
+def test_a_named_group_that_is_not_there_is_status_3(site: GroupsSite) -> None:
     absent = _run(site, "--group", "audit")
     assert absent.exit_code == 3
     assert "cluster a has no group 'audit' with offsets of topics that flow f copies" in absent.stderr
@@ -298,11 +299,9 @@ def test_help_says_what_the_statuses_mean() -> None:
 @pytest.mark.parametrize(
     ("lines", "state"), [("sync = true", "to be committed"), ("sync = false", "not committed, because sync is off")]
 )
-def test_what_is_not_committed_yet_says_whether_it_will_be(
-    site: FlowHarness, monkeypatch: pytest.MonkeyPatch, lines: str, state: str
-) -> None:
+def test_what_is_not_committed_yet_says_whether_it_will_be(site: GroupsSite, lines: str, state: str) -> None:
     site.config.write_text(f"{site.config.read_text()}[flows.f.groups]\n{lines}\n")
-    monkeypatch.setattr(Sync, "report", _found(IN_STEP, GroupState("audit", (position(pending=True),))))
+    site.sync.report = _found(IN_STEP, GroupState("audit", (position(pending=True),)))
     found = _run(site)
     assert found.exit_code == 3
     assert found.stdout.splitlines()[0] == f"flow f: a to b; 1 of 2 groups in step, 1 {state}"
@@ -321,11 +320,11 @@ def _looks(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 
 def test_watching_as_json_prints_a_line_for_each_reading_and_continues_after_an_error(
-    site: FlowHarness, monkeypatch: pytest.MonkeyPatch
+    site: GroupsSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _looks(monkeypatch, 3)
-    monkeypatch.setattr(Sync, "meanwhile", [_found(IN_STEP), KafkaTimeout("too late")])
-    monkeypatch.setattr(Sync, "report", _found(HELD))
+    site.sync.meanwhile = [_found(IN_STEP), KafkaTimeout("too late")]
+    site.sync.report = _found(HELD)
     found = _run(site, "--watch", "--json")
     first, failed, last = [json.loads(line) for line in found.stdout.splitlines()]
     assert found.exit_code == 0
@@ -335,11 +334,11 @@ def test_watching_as_json_prints_a_line_for_each_reading_and_continues_after_an_
 
 
 def test_watching_without_a_terminal_prints_one_reading_below_the_other(
-    site: FlowHarness, monkeypatch: pytest.MonkeyPatch
+    site: GroupsSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _looks(monkeypatch, 3)
-    monkeypatch.setattr(Sync, "meanwhile", [_found(IN_STEP, HELD), KafkaTimeout("too late")])
-    monkeypatch.setattr(Sync, "report", _found(IN_STEP))
+    site.sync.meanwhile = [_found(IN_STEP, HELD), KafkaTimeout("too late")]
+    site.sync.report = _found(IN_STEP)
     found = _run(site, "--watch")
     assert found.exit_code == 0
     assert "\x1b" not in found.stdout
@@ -352,7 +351,7 @@ def test_watching_without_a_terminal_prints_one_reading_below_the_other(
 
 
 def test_on_a_terminal_each_reading_replaces_the_screen_and_an_error_keeps_the_last(
-    site: FlowHarness, monkeypatch: pytest.MonkeyPatch
+    site: GroupsSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _looks(monkeypatch, 2)
     out = StringIO()
@@ -360,8 +359,8 @@ def test_on_a_terminal_each_reading_replaces_the_screen_and_an_error_keeps_the_l
     monkeypatch.setattr(command, "Terminal", lambda: console)
     many = [GroupState(f"g{number:02}", (position(),)) for number in range(30)]
     others = GroupState("y", (position(pending=True),)), GroupState("z", (position(reason=Reason.REFUSED),))
-    monkeypatch.setattr(Sync, "meanwhile", [_found(*many, *others)])
-    monkeypatch.setattr(Sync, "report", KafkaTimeout("too late"))
+    site.sync.meanwhile = [_found(*many, *others)]
+    site.sync.report = KafkaTimeout("too late")
     assert _run(site, "--watch").exit_code == 0
     text = out.getvalue()
     assert (text.count("\x1b[?1049h"), text.count("\x1b[?1049l")) == (1, 1), "the screen is as before at the end"

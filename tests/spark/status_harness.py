@@ -9,6 +9,7 @@ import pytest
 
 from mirror.client import Admin, TopicPartition
 from mirror.config.load import load
+from mirror.errors import KafkaError
 from mirror.relay.progress import status_values
 from mirror.relay.progress.control_record import RunControl, control_partition
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
@@ -39,6 +40,10 @@ class ReportedFlow(FlowHarness):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.records: dict[StatusKey, StatusRecord] = {}
+        self.topic_error: KafkaError | None = None
+        """Why the topic cannot be read."""
+        self.limits_ms: list[object] = []
+        """How long readings would wait for it."""
 
     def report_results(self, *attempts: AttemptResult, time_ms: int = T0, run: str = REPORT.run) -> None:
         """Have the topic get the last results of partitions."""
@@ -62,7 +67,10 @@ class ReportedFlow(FlowHarness):
         site = self
 
         class Follower(fakes.SilentFollower):
-            def news(self, *_: object) -> StatusNews:
+            def news(self, *limit: object) -> StatusNews:
+                site.limits_ms += limit
+                if site.topic_error is not None:
+                    raise site.topic_error
                 return StatusNews(again=True, records=list(site.records.values()))
 
         monkeypatch.setattr(status_reader, "StatusFollower", Follower)

@@ -26,7 +26,6 @@ from mirror.telemetry.lag.lags import LagState
 from mirror.telemetry.lag.offset_history import PartitionOffsets
 from tests.polling import eventually
 from tests.relay.progress.test_status_values import REPORT, TASK
-from tests.spark import fakes
 from tests.spark.ledger.test_status_table import VERIFIED
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.status_harness import T0, StatusHarness
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirror.errors import MirrorError
-    from mirror.relay.progress.status_values import StatusKey, StatusValue
     from mirror.spark.status.flow_status import FlowStatus
     from mirror.telemetry.evidence import Evidence
 
@@ -73,18 +71,6 @@ def test_what_fails_and_why_is_what_was_reported_last(outcome: Outcome, error: s
     assert found == ({} if error is None else {ZERO: LastError(error, T0)})
 
 
-class Follower(fakes.SilentFollower):
-    """What any host has written."""
-
-    error: AuthorizationFailed | None = None
-    records: tuple[tuple[StatusKey, StatusValue], ...] = ()
-
-    def news(self, *_: object) -> StatusNews:
-        if self.error is not None:
-            raise self.error
-        return news(*(StatusRecord(key, value, T0) for key, value in self.records))
-
-
 class Listener:
     interval_ms = 1
 
@@ -93,25 +79,18 @@ class Listener:
     def on_error(self, error: MirrorError) -> None: ...
 
 
-def test_a_host_without_the_ledger_shows_what_tasks_report(
-    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_without_the_ledger_shows_what_tasks_report(site: StatusHarness) -> None:
     target = TopicPartition("a.orders", 0)
     result = replace(
         RESULT, topic="orders", target_topic="a.orders", outcome=Outcome.FAILED, error="refused: too large"
     )
     run = RunState(run="r1", since_ms=T0, state="running")
     tasks = [replace(TASK, run="r1", job=2, task=0), replace(TASK, run="r1", job=1, task=1), replace(TASK, run="r0")]
-    monkeypatch.setattr(
-        Follower,
-        "records",
-        (
-            (status_values.RUN, run),
-            *((status_values.task_key(task.task), task) for task in tasks),
-            (status_values.partition_key(StatusKind.PARTITION, target), replace(REPORT, target=target, result=result)),
-        ),
-    )
-    monkeypatch.setattr(status_reader, "StatusFollower", Follower)
+    site.report_value(status_values.RUN, run)
+    for task in tasks:
+        site.report_value(status_values.task_key(task.task), task)
+    key = status_values.partition_key(StatusKind.PARTITION, target)
+    site.report_value(key, replace(REPORT, target=target, result=result))
     site.a.add_topic("orders", [100])
     site.commit(50)
     site.run()
@@ -122,20 +101,17 @@ def test_a_host_without_the_ledger_shows_what_tasks_report(
         assert one.trouble is not None
         assert one.trouble.line == "refused: too large"
         assert (found.state, found.tasks, found.unread) == (run, tasks[:1], "")
-        monkeypatch.setattr(Follower, "error", AuthorizationFailed("the permission Read is missing", 29))
+        site.topic_error = AuthorizationFailed("the permission Read is missing", 29)
         again = watch.read()
         assert (again.state, again.unread) == (run, "the permission Read is missing")
     assert "permission Read is missing" in site.invoke("status").output
 
 
-def test_the_state_of_an_earlier_run_is_not_shown_beside_a_run_that_reports_none(
-    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(status_reader, "StatusFollower", Follower)
+def test_the_state_of_an_earlier_run_is_not_shown_beside_a_run_that_reports_none(site: StatusHarness) -> None:
     site.a.add_topic("orders", [100])
     for name, is_shown in (("r0", False), ("r1", True), ("r2", True)):
         state = RunState(run=name, since_ms=T0, state="ended")
-        monkeypatch.setattr(Follower, "records", ((status_values.RUN, state),))
+        site.report_value(status_values.RUN, state)
         site.run()
         with site.watch() as watch:
             assert watch.read().state == (state if is_shown else None), name
@@ -144,32 +120,20 @@ def test_the_state_of_an_earlier_run_is_not_shown_beside_a_run_that_reports_none
             assert watch.read().state == state
 
 
-def test_an_unreadable_topic_is_named_also_while_the_source_is_away(
-    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(status_reader, "StatusFollower", Follower)
-    monkeypatch.setattr(Follower, "error", AuthorizationFailed("the permission Read is missing", 29))
+def test_an_unreadable_topic_is_named_also_while_the_source_is_away(site: StatusHarness) -> None:
+    site.topic_error = AuthorizationFailed("the permission Read is missing", 29)
     site.a.stop()
     with Clusters(load(site.config)) as clusters, site.watch() as watch:
         assert clusters.away("ab", None).keys() == {"a"}
         assert watch.read(clusters.of(watch.flow)).unread == "the permission Read is missing"
 
 
-def test_a_reading_of_a_command_waits_shortly_for_the_topic(
-    site: StatusHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    limits: list[object] = []
-
-    class Away(Follower):
-        def news(self, *limit: object) -> StatusNews:
-            limits.extend(limit)
-            raise KafkaTimeout("its leader is away")
-
-    monkeypatch.setattr(status_reader, "StatusFollower", Away)
+def test_a_reading_of_a_command_waits_shortly_for_the_topic(site: StatusHarness) -> None:
+    site.topic_error = KafkaTimeout("its leader is away")
     site.a.add_topic("orders", [100], earliest=0)
     with site.watch() as watch:
         assert watch.read().unread == "its leader is away"
-    assert limits == [3_000]
+    assert site.limits_ms == [3_000]
 
 
 def test_a_monitor_in_a_driver_reads_no_topic_and_measures_what_commands_have_left_there(
