@@ -66,6 +66,11 @@ releases: $(INSTALLED)
 sparks: $(INSTALLED)
 	@PYTHONPATH=. $(BIN)/python -m tests.e2e.spark_releases
 
+# Brokers that are not Apache Kafka's, in build/foreign; needs Go.
+.PHONY: foreign
+foreign: $(INSTALLED)
+	@PYTHONPATH=. $(BIN)/python -m tests.foreign.implementations
+
 # `make test` copies from it.
 oldest: $(INSTALLED)
 	@PYTHONPATH=. $(BIN)/python -m tests.releases.releases oldest
@@ -209,7 +214,7 @@ isolation: brokers ## measure what sick partitions and throttled targets cost th
 takeovers: brokers $(ARCHIVES) ## kill MirrorMaker 2 20 times in each of six ways, take its topics over and give them back (an hour)
 	PYTHONPATH=. $(BIN)/python tests/campaign/takeovers/campaign.py $(ARGUMENTS)
 
-cluster: brokers releases sparks prometheus faketime kerberos $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (40 minutes)
+cluster: brokers releases sparks foreign prometheus faketime kerberos $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (40 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 

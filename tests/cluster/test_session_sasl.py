@@ -227,11 +227,18 @@ def test_a_suspected_listener_that_wants_sasl() -> None:
         hand.answer(asked, SaslHandshakeResponse(33, ("GSSAPI",)), 1)
 
 
-def test_a_suspected_listener_without_sasl_was_only_away() -> None:
+@pytest.mark.parametrize(
+    "refused",
+    [
+        SaslHandshakeResponse(34),
+        pytest.param(SaslHandshakeResponse(33, ("PLAIN",)), id="Tansu: not even the mechanism that it names"),
+    ],
+)
+def test_a_suspected_listener_without_sasl_was_only_away(refused: SaslHandshakeResponse) -> None:
     hand, probe = Secured(None, Suspicion.WANTS_SASL), Probe()
     hand.session.send(probe.request, 0)
     hand.versions(0)
-    hand.answer(hand.one(Api.SASL_HANDSHAKE), SaslHandshakeResponse(34), 1)
+    hand.answer(hand.one(Api.SASL_HANDSHAKE), refused, 1)
     assert hand.session.ready
     hand.answer(hand.one(Api.METADATA), _METADATA, 2)
     assert len(probe.responses) == 1

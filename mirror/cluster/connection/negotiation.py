@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from mirror.errors import ProtocolError
 from mirror.wire import codec
 from mirror.wire.api import Api
 from mirror.wire.error_codes import UNSUPPORTED_VERSION
@@ -30,10 +31,16 @@ class Suspicion(enum.Enum):
 def read_response(version: int, frame: Buffer) -> ApiVersionsResponse:
     """Return the response to a request of ``version``. One that is not supported is answered in version 0 (KIP-511).
 
-    Raises ProtocolError if the frame is malformed.
+    Some implementations of the protocol refuse it in another version, whose fields are not needed: version 0 is tried
+    then. Raises ProtocolError if the frame of another response is malformed.
     """
     refused = codec.peek_int16(frame, 4) == UNSUPPORTED_VERSION
-    response: ApiVersionsResponse = codec.decode_response(Api.API_VERSIONS, 0 if refused else version, frame)
+    try:
+        response: ApiVersionsResponse = codec.decode_response(Api.API_VERSIONS, 0 if refused else version, frame)
+    except ProtocolError:
+        if not refused or version == 0:
+            raise
+        return ApiVersionsResponse(UNSUPPORTED_VERSION, ())
     return response
 
 

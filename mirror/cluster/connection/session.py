@@ -29,7 +29,7 @@ from mirror.timing import FOREVER_MS, deadline
 from mirror.version import VERSION
 from mirror.wire import codec, older
 from mirror.wire.api import Api
-from mirror.wire.error_codes import ILLEGAL_SASL_STATE, broker_error
+from mirror.wire.error_codes import ILLEGAL_SASL_STATE, UNSUPPORTED_SASL_MECHANISM, broker_error
 from mirror.wire.frames import Buffer, FrameReader
 from mirror.wire.messages.base import FEW_BYTES, Message, Segment
 from mirror.wire.messages.session import (
@@ -43,6 +43,8 @@ _TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
 """The first bytes of a TLS alert or handshake: no Kafka frame is that large."""
 LONGEST_THROTTLE_MS: Final = 300_000
 """No quota throttles for longer at a time; a single wrong bit could block the connection for weeks."""
+_PROBED: Final = "PLAIN"
+"""The mechanism that a listener is asked for which may want any."""
 _NO_KAFKA: Final = "is this a Kafka listener, of this security.protocol?"
 _SILENT: Final = f"is the broker frozen or overloaded, or {_NO_KAFKA}"
 CLOSED_IN_HANDSHAKE: Final = "the broker closed the connection in the TLS handshake"
@@ -302,7 +304,7 @@ class BrokerSession:
         if self._suspicion is Suspicion.NO_TLS:
             raise AuthenticationFailed(f"{self.label}: {NO_TLS.words}")
         if self._suspicion is Suspicion.WANTS_SASL:
-            self._write_own(Api.SASL_HANDSHAKE, SaslHandshakeRequest("PLAIN"), now)
+            self._write_own(Api.SASL_HANDSHAKE, SaslHandshakeRequest(_PROBED), now)
         elif self._login is None:
             self._become_ready(now)
         else:
@@ -315,8 +317,12 @@ class BrokerSession:
         self._release(now)
 
     def _on_sasl_probe(self, body: SaslHandshakeResponse, now: int) -> None:
-        """Process the response to the SASL probe: a listener without SASL refuses the handshake and stays usable."""
-        if body.error_code != ILLEGAL_SASL_STATE:
+        """Process the response to the SASL probe: a listener without SASL refuses the handshake and stays usable.
+
+        Apache Kafka's brokers do so by the state; Tansu's refuse the mechanism that they name.
+        """
+        refused = body.error_code == UNSUPPORTED_SASL_MECHANISM and _PROBED in body.mechanisms
+        if body.error_code != ILLEGAL_SASL_STATE and not refused:
             has = offered(body.mechanisms) or "no mechanism"
             raise AuthenticationFailed(f"{self.label}: {WANTS_SASL.words} ({has})")
         self._suspicion = None

@@ -10,7 +10,7 @@ Services and other implementations of the protocol offer fewer of them than Apac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -170,14 +170,19 @@ def missing_apis(
     found = MissingApis([], [])
     for use in API_USES:
         name, versions = clusters[use.side]
-        absent = [api.label for api in use.apis if not all(map(_speaks(api), versions.values()))]
+        absent = missing_of(use.apis, versions)
         if absent and use.when(flow):
-            line = f"cluster {name} does not offer {', '.join(absent)}: {use.without}"
+            line = f"cluster {name} does not offer {', '.join(api.label for api in absent)}: {use.without}"
             if use.refuses:
                 found.problems.append(f"flow {flow.name}: {line}")
             else:
                 found.warnings.append(line)
     return found
+
+
+def missing_of(apis: Iterable[Api], versions: Mapping[str, BrokerVersions]) -> list[Api]:
+    """Return those of ``apis`` of which a broker and this client share no version."""
+    return [api for api in apis if not all(map(_speaks(api), versions.values()))]
 
 
 def _speaks(api: Api) -> Callable[[BrokerVersions], bool]:
