@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from mirror.relay.progress.position import FoundPosition, OpenSearch, PositionQuery, PositionSearch
 
 
-def find(search: PositionSearch, query: PositionQuery, timeout_ms: int = 20_000) -> FoundPosition:
+def find(search: PositionSearch[Any], query: PositionQuery, timeout_ms: int = 20_000) -> FoundPosition:
     """As an attempt waits for it; raises what it raises."""
     return find_on(search.begin(query), timeout_ms)
 

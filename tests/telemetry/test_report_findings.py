@@ -17,7 +17,7 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.timeline import CopyPhase
 from mirror.relay.partition import expiries
 from mirror.relay.partition.across_attempts.gap_check import SourceGapCheck
-from mirror.relay.partition.search import position_search
+from mirror.relay.partition.search import search_results
 from mirror.relay.partition.waiting import ENDED
 from mirror.relay.progress import target_log
 from mirror.relay.progress.committed import Progress
@@ -66,7 +66,7 @@ FAILURES = {
     "failed progress lost": written_in(ClusterLookups._progress_lost),
     "failed target recreated": str(target_log.recreated_error("f", ORDERS.topic, MARK, "t2")),
     "failed target truncated": str(target_log.truncated_error("f", ORDERS, MARK, 40, None)),
-    "failed position unproved": written_in(position_search._unproved_error),
+    "failed position unproved": written_in(search_results.unproved_error),
     "failed target name": next(iter(topic_obstacles.too_long(flow(), ["x" * 249]).values())).reason,
     "failed target topic": written_in(TopicPreparation._create_missing).partition("self._add_obstacle(")[2],
     "failed source without leader": NO_LEADER_TEXT,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from mirror.cluster.types import TopicPartition
 from mirror.errors import KafkaTimeout
@@ -63,6 +64,11 @@ class OpenSearch(Protocol):
         """The target offset at which more is awaited; None if it does not wait for the target's log to grow."""
         ...
 
+    @property
+    def settled(self) -> bool:
+        """Whether the log was read up to the marker, and nothing was appended: :meth:`advance` reads nothing more."""
+        ...
+
     def advance(self) -> FoundPosition | None:
         """Read on in this thread; return the position, or None if nothing more comes for a while.
 
@@ -80,9 +86,20 @@ class OpenSearch(Protocol):
         ...
 
 
-class PositionSearch(Protocol):
+S = TypeVar("S", bound=OpenSearch)
+
+
+class PositionSearch(Protocol[S]):
     """Finds exact positions in the logs of both clusters; may be called by several threads."""
 
-    def begin(self, query: PositionQuery) -> OpenSearch:
+    def begin(self, query: PositionQuery) -> S:
         """Return a search that has read nothing yet. It waits until the fence's marker is replicated."""
+        ...
+
+    def read_together(self, searches: Sequence[S], on_read: Callable[[S], None]) -> None:
+        """Read the target for new searches, with the same requests, in this thread.
+
+        ``on_read`` is called with each of them once: when it has read up to the marker of its fence, or has to read on
+        alone. An error is raised by its :meth:`OpenSearch.advance`, not here.
+        """
         ...

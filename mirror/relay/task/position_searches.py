@@ -6,22 +6,25 @@ ends when nothing more comes, and the next one begins when the log has grown, wh
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from mirror.client import TopicPartition
 from mirror.errors import ClientClosed, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery, PositionSearch
+from mirror.relay.progress.position import Appenders, FoundPosition, OpenSearch, PositionQuery, PositionSearch
 from mirror.relay.progress.target_loss import TargetLoss
 from mirror.timing import FOREVER_MS
 
 _MIN_REST_MS: Final = 20
 _MAX_REST_MS: Final = 1_000
+_MOST_TOGETHER: Final = 200
+"""So many searches are read together at most: the first of them wait for the last ones."""
 
 
 class TargetEnds(Protocol):
@@ -37,9 +40,9 @@ class PositionSearches:
 
     def __init__(
         self,
-        positions: PositionSearch,
+        positions: PositionSearch[Any],
         lookups: TargetEnds,
-        submit: Callable[[Callable[[], FoundPosition | None]], Future[FoundPosition | None]],
+        submit: Callable[[Callable[[], Any]], Future[Any]],
         now: Callable[[], int],
         wake: Callable[[], None],
     ) -> None:
@@ -51,6 +54,11 @@ class PositionSearches:
         self._wake: Final = wake
         self._to_rest: Final = deque[FenceSearch]()
         self._resting: Final = dict[FenceSearch, int]()
+        self._to_read: Final = deque[FenceSearch]()
+        self._reading = False
+        """Whether a thread reads for several searches, or is about to."""
+        self._lock: Final = threading.Lock()
+        """Held to change :attr:`_reading`, and what waits for it."""
 
     def of(self, source: TopicPartition, target: TopicPartition) -> AttemptSearch:
         """Return the searches of another attempt at ``target``."""
@@ -60,6 +68,47 @@ class PositionSearches:
         """Continue ``search`` after a while. May be called from any thread."""
         self._to_rest.append(search)
         self._wake()
+
+    def read_together(self, search: FenceSearch) -> None:
+        """Begin to read for ``search``, beside the others that begin meanwhile. May be called from any thread."""
+        with self._lock:
+            self._to_read.append(search)
+            if self._reading:
+                return
+            self._reading = True
+        try:
+            self.submit(self._read_all).add_done_callback(self._on_all_read)
+        except RuntimeError as error:  # the task has ended
+            self._fail_all(ClientClosed(str(error)))
+
+    def _read_all(self) -> None:
+        while searches := self._take_to_read():
+            waiting: dict[OpenSearch, FenceSearch] = {each.run: each for each in searches if not each.closed}
+
+            def go_on(run: OpenSearch, waiting: dict[OpenSearch, FenceSearch] = waiting) -> None:
+                waiting.pop(run).on_read()
+
+            try:
+                self.positions.read_together(list(waiting), go_on)
+            finally:
+                while waiting:
+                    go_on(next(iter(waiting)))
+
+    def _take_to_read(self) -> list[FenceSearch]:
+        with self._lock:
+            self._reading = bool(self._to_read)
+            return [self._to_read.popleft() for _ in range(min(_MOST_TOGETHER, len(self._to_read)))]
+
+    def _on_all_read(self, read: Future[None]) -> None:
+        error = CancelledError() if read.cancelled() else read.exception()
+        if error is not None:
+            self._fail_all(error)
+
+    def _fail_all(self, error: BaseException) -> None:
+        """The thread has ended: let those fail that wait for it."""
+        while searches := self._take_to_read():
+            for search in searches:
+                search.on_error(error)
 
     def update(self, now: int) -> None:
         """Continue the searches that have rested."""
@@ -130,19 +179,21 @@ class FenceSearch:
         self._searches: Final = searches
         self._target: Final = query.target
         self._timeout_ms: Final = timeout_ms
-        self._run: Final = searches.positions.begin(query)
+        self.run: Final[OpenSearch] = searches.positions.begin(query)
         self._advanced_ms = 0
         self._rest_ms = _MIN_REST_MS
-        self._closed = False
+        self.closed = False
+        """Whether its attempt has ended."""
+        self._was_read = False
 
     @property
     def advanced_ms(self) -> int:
         """When it last read something new, in monotonic ms."""
-        return self._run.advanced_ms
+        return self.run.advanced_ms
 
     def timeout_error(self) -> KafkaTimeout:
         """As the run says."""
-        return self._run.timeout_error()
+        return self.run.timeout_error()
 
     def begin(self) -> None:
         """Begin to read."""
@@ -150,8 +201,8 @@ class FenceSearch:
 
     def close(self) -> None:
         """Read nothing more; a search that has not ended fails."""
-        self._closed = True
-        self._run.stop()
+        self.closed = True
+        self.run.stop()
         self._fail(ClientClosed(f"{self._target}: the attempt has ended before its exact position was found"))
 
     # --- slices, and rests between them
@@ -165,12 +216,12 @@ class FenceSearch:
 
     def resume(self, now: int) -> None:
         """Continue after a rest."""
-        if self._closed:
+        if self.closed:
             return
-        if now - self._run.advanced_ms >= self._timeout_ms:
-            self._run.stop()
-            self._fail(self._run.timeout_error())
-        elif self._run.awaited_offset is None:
+        if now - self.run.advanced_ms >= self._timeout_ms:
+            self.run.stop()
+            self._fail(self.run.timeout_error())
+        elif self.run.awaited_offset is None:
             self._advance()
         else:
             self._ask()
@@ -185,16 +236,31 @@ class FenceSearch:
             self._searches.rest(self)
         elif error is not None:
             self._fail(error)
-        elif found.result()[0] == self._run.awaited_offset:
+        elif found.result()[0] == self.run.awaited_offset:
             self._searches.rest(self)
+        elif self._was_read:
+            self._advance()
+        else:
+            self._was_read = True
+            self._searches.read_together(self)
+
+    def on_read(self) -> None:
+        """Go on: the target was read for several searches."""
+        if self.run.settled:
+            self._on_found(self.run.advance())
         else:
             self._advance()
 
+    def on_error(self, error: BaseException) -> None:
+        """Fail: with ClientClosed if a thread was not to run any more."""
+        cancelled = isinstance(error, CancelledError)
+        self._fail(ClientClosed(f"{self._target}: the task has ended") if cancelled else error)
+
     def _advance(self) -> None:
-        if self._closed:
+        if self.closed:
             return
         try:
-            advanced = self._searches.submit(self._run.advance)
+            advanced = self._searches.submit(self.run.advance)
         except RuntimeError as error:  # the task has ended
             self._fail(ClientClosed(str(error)))
             return
@@ -203,16 +269,17 @@ class FenceSearch:
     def _on_advanced(self, advanced: Future[FoundPosition | None]) -> None:
         try:
             found = advanced.result()
-        except CancelledError:
-            self._fail(ClientClosed(f"{self._target}: the task has ended"))
-        except Exception as error:  # noqa: BLE001 - it is passed on to the attempt
-            self._fail(error)
+        except (CancelledError, Exception) as error:  # noqa: BLE001 - it is passed on to the attempt
+            self.on_error(error)
         else:
-            if found is None:
-                self._searches.rest(self)
-                return
-            with suppress(InvalidStateError):  # it was closed meanwhile
-                self.outcome.set_result(found)
+            self._on_found(found)
+
+    def _on_found(self, found: FoundPosition | None) -> None:
+        if found is None:
+            self._searches.rest(self)
+            return
+        with suppress(InvalidStateError):  # it was closed meanwhile
+            self.outcome.set_result(found)
 
     def _fail(self, error: BaseException) -> None:
         with suppress(InvalidStateError):  # it has ended

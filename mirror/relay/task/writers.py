@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from mirror.client import Admin, BufferMemory, Consumer, Producer
 from mirror.producer.settings import ProducerSettings
@@ -42,7 +42,7 @@ class Clients:
     memory: BufferMemory
     producer: Producer | None
     """The idempotent producer that all copies share; None if all of them write in transactions."""
-    positions: PositionSearch | None
+    positions: PositionSearch[Any] | None
     """Finds what earlier attempts have appended; None at least once."""
     anchors: AnchorKeeper | None = None
     """Writes anchors; None: none are written."""

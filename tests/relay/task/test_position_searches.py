@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ class Run:
         self.advanced_ms = now
         self.awaited_offset: int | None = 3
         self.slices = deque[FoundPosition | Exception | None]()
-        self.stopped = False
+        self.stopped = self.settled = False
 
     def advance(self) -> FoundPosition | None:
         outcome = self.slices.popleft() if self.slices else None
@@ -48,7 +49,11 @@ class Site:
     def __init__(self) -> None:
         self.time = 1_000
         self.runs = list[Run]()
-        self.submitted = list[tuple[Callable[[], FoundPosition | None], Future[FoundPosition | None]]]()
+        self.submitted = list[tuple[Callable[[], Any], Future[Any]]]()
+        self.read = list[list[Run]]()
+        """The searches whose targets were read together."""
+        self.reads_at_once = True
+        self.reading_error: Exception | None = None
         self.asked = list[Future[tuple[int, int]]]()
         self.wakes = 0
         self.searches = PositionSearches(self, self, self._submit, lambda: self.time, self._wake)
@@ -64,9 +69,19 @@ class Site:
         self.asked.append(Future())
         return self.asked[-1]
 
-    def _submit(self, advance: Callable[[], FoundPosition | None]) -> Future[FoundPosition | None]:
-        self.submitted.append((advance, Future()))
-        return self.submitted[-1][1]
+    def read_together(self, searches: Sequence[Run], on_read: Callable[[Run], None]) -> None:
+        self.read.append(list(searches))
+        if self.reading_error is not None:
+            raise self.reading_error
+        for run in searches:
+            on_read(run)
+
+    def _submit(self, advance: Callable[[], Any]) -> Future[Any]:
+        future = Future[Any]()
+        self.submitted.append((advance, future))
+        if self.reads_at_once and advance == self.searches._read_all:
+            self.run_slice()
+        return future
 
     def _wake(self) -> None:
         self.wakes += 1
@@ -249,3 +264,67 @@ def test_search_that_begins_after_its_attempt_has_ended_fails(site: Site) -> Non
     site.find()
     site.search.close()
     assert isinstance(site.find_again().exception(), ClientClosed)
+
+
+def test_searches_that_begin_meanwhile_are_read_together(site: Site) -> None:
+    site.reads_at_once = False
+    outcomes = [site.find() for _ in range(3)]
+    for run in site.runs:
+        run.settled = True
+        run.slices.append(FOUND)
+        site.log_ends_at(9)
+    assert len(site.submitted) == 1, "one thread reads for all of them"
+    site.run_slice()
+    assert [set(runs) for runs in site.read] == [set(site.runs)]
+    assert [outcome.result(0) for outcome in outcomes] == [FOUND] * 3
+    assert not site.submitted, "nothing was appended: no search reads on"
+    site.find()
+    site.log_ends_at(9)
+    assert len(site.submitted) == 1, "the next one begins the next reading"
+
+
+def test_search_that_finds_more_than_its_marker_goes_on_alone(site: Site) -> None:
+    found = site.find()
+    site.log_ends_at(9)
+    assert site.read == [site.runs]
+    assert len(site.submitted) == 1
+    site.runs[0].slices.append(FOUND)
+    site.run_slice()
+    assert found.result(0) is FOUND
+
+
+def test_search_whose_attempt_has_ended_is_not_read(site: Site) -> None:
+    site.reads_at_once = False
+    site.find()
+    site.log_ends_at(9)
+    site.search.close()
+    site.run_slice()
+    assert site.read == [[]]
+
+
+def test_searches_that_wait_for_a_reading_of_a_task_that_has_ended_fail(site: Site) -> None:
+    site.reads_at_once = False
+    outcomes = [site.find() for _ in range(2)]
+    for _ in outcomes:
+        site.log_ends_at(9)
+    site.submitted.pop()[1].cancel()
+    assert all(isinstance(outcome.exception(0), ClientClosed) for outcome in outcomes)
+
+
+def test_failed_reading_hangs_no_search(site: Site) -> None:
+    site.reads_at_once = False
+    site.reading_error = ValueError("unexpected")
+    first = site.find()
+    site.log_ends_at(9)
+    advance, _ = site.submitted[-1]
+    with pytest.raises(ValueError, match="unexpected"):
+        advance()
+    assert len(site.submitted) == 2, "what was being read goes on alone"
+    second = site.find()
+    site.log_ends_at(9)
+    site.submitted[0][1].set_exception(site.reading_error)
+    assert not first.done()
+    assert isinstance(second.exception(0), ValueError)
+    site.find()
+    site.log_ends_at(9)
+    assert len(site.submitted) == 3, "another reading begins"

@@ -8,12 +8,13 @@ fence's marker is all that was appended. It is compared with the source, record 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Self
 
-from mirror.client import Consumer, Fetched, OffsetAndMetadata
-from mirror.errors import FlowError, KafkaTimeout, LogTruncated, OffsetOutOfRange
+from mirror.client import Consumer, Fetched, OffsetAndMetadata, TopicPartition
+from mirror.errors import KafkaError, KafkaTimeout, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import Differs, ExpectedRecords, Shift, Unproved, compare, find_shifted
 from mirror.relay.batches.own_appends import Committed, OwnAppends, committed_behind
 from mirror.relay.batches.reencode import ReencodeSpec
@@ -26,13 +27,20 @@ from mirror.relay.origin.records import LogKey
 from mirror.relay.origin.registry import LocalOrigin
 from mirror.relay.partition.search.consumer_pool import ConsumerPool
 from mirror.relay.partition.search.patient_reading import MIN_PATIENCE_MS, Patience, read_from
+from mirror.relay.partition.search.search_results import (
+    found_position,
+    marked_end,
+    searched_to,
+    settled_mark,
+    unhealed_error,
+    unproved_error,
+)
 from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.committed import NO_TOTALS, Progress, Searched
+from mirror.relay.progress.committed import NO_TOTALS, Progress
 from mirror.relay.progress.log_reading import read_log
 from mirror.relay.progress.position import FoundPosition, PositionQuery, TargetLogCut
-from mirror.relay.progress.target_log import TargetMark, truncated_error
-from mirror.relay.progress.target_loss import TargetLoss
 from mirror.runtime.clock import SystemClock
+from mirror.timing import Timer
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
 from mirror.wire.records import Batch
 
@@ -89,6 +97,28 @@ class LogPositionSearch:
         """Return a search that has read nothing yet."""
         return LogSearch(query, self)
 
+    # Invariant: Searches that begin together read what follows their progress with the same requests; each that finds
+    #   more than its fence's marker, or an error, goes on alone from where it was.
+    # Test: tests/relay/partition/search/test_reading_together.py::test_targets_of_many_searches_are_read_together
+    # Test: tests/relay/partition/search/test_reading_together.py::test_search_meets_its_error_alone
+    def read_together(self, searches: Sequence[LogSearch], on_read: Callable[[LogSearch], None]) -> None:
+        """As :meth:`PositionSearch.read_together`."""
+        reading = {search.target: search for search in searches}
+        late = [search for search in searches if reading[search.target] is not search]
+        timer = Timer(SystemClock(), _MARKER_PATIENCE_MS)
+        with suppress(KafkaError), self.target.lend() as consumer:
+            consumer.assign(reading, paused=True)
+            for tp, search in reading.items():
+                consumer.seek(tp, search.position)
+            consumer.resume(reading)
+            while reading and not (timer.expired() or self.target.closed):
+                for fetched in consumer.poll(timer.remaining_ms()):
+                    if fetched.tp in reading and reading[fetched.tp].take_together(fetched):
+                        consumer.incremental_unassign([fetched.tp])
+                        on_read(reading.pop(fetched.tp))
+        for search in (*late, *reading.values()):
+            on_read(search)
+
     def close(self) -> None:
         """Close the clients, those in use when their slice ends, which is soon."""
         for consumers in (self.source, self.target):
@@ -114,11 +144,15 @@ class LogSearch:
         self._first_is_covered = False
         """Whether the first transaction is in the progress, although it may not be the first that there was."""
         self.advanced_ms = self._clock.now()
-        searched, marked_end = query.progress.searched, _marked_end(query)
-        if searched is not None and searched.end > marked_end:
+        self._begin()
+
+    def _begin(self) -> None:
+        query = self._query
+        searched, start = query.progress.searched, marked_end(query)
+        if searched is not None and searched.end > start:
             self._restart(searched.end, searched.leader_epoch)
         else:
-            self._restart(marked_end, None)
+            self._restart(start, None)
 
     def _restart(self, start: int, leader_epoch: int | None, log_start: int = 0) -> None:
         """Read the target from ``start`` on, or from ``log_start`` if the log begins behind it."""
@@ -145,11 +179,45 @@ class LogSearch:
         """The target offset at which more is awaited; None once the fence's marker was read."""
         return self._next.offset if self._appends.end is None else None
 
+    @property
+    def target(self) -> TopicPartition:
+        """The partition that is searched."""
+        return self._query.target
+
+    @property
+    def position(self) -> OffsetAndMetadata:
+        """Where the target is read next."""
+        return self._next
+
+    def take_together(self, fetched: Fetched) -> bool:
+        """Take what was read of the target for several searches; return whether that was the last fetch of this one."""
+        if fetched.error is not None:
+            return True
+        try:
+            self._take(fetched)
+        except KafkaError:
+            self._begin()
+            return True
+        return self._appends.end is not None
+
+    @property
+    def settled(self) -> bool:
+        """As :attr:`OpenSearch.settled`."""
+        in_log = self._log_start <= self._counts_from or self._query.appenders.ended
+        return self._appends.end is not None and self._appends.first is None and in_log
+
+    def _settled_position(self) -> FoundPosition:
+        query, appends = self._query, self._appends
+        mark = settled_mark(query, appends)
+        return FoundPosition(replace(query.progress, target=mark, searched=searched_to(appends)), NO_TOTALS)
+
     def advance(self) -> FoundPosition | None:
         """Read on until the position is found, or nothing more comes for a while; then return None.
 
         Raises FlowError ``position-unproved``, TargetLogCut, ClientClosed after :meth:`stop`, KafkaError.
         """
+        if self.settled:
+            return self._settled_position()
         try:
             with self._clients.target.lend() as target:
                 if self._appends.end is None:
@@ -208,7 +276,7 @@ class LogSearch:
                 if not self._validated:
                     raise TargetLogCut(f"{tp} was cut back while it was searched: {error}") from error
                 # The log has lost the marker to which it was searched, and none of the records before.
-                self._restart(_marked_end(self._query), None)
+                self._restart(marked_end(self._query), None)
 
     def _take(self, fetched: Fetched) -> None:
         self._appends.add(fetched.batches)
@@ -220,14 +288,12 @@ class LogSearch:
     # --- both logs, beside each other
 
     def _conclude(self, target: Consumer) -> FoundPosition | None:
+        if self.settled:
+            return self._settled_position()
         query, appends = self._query, self._appends
-        nothing = appends.first is None and (self._log_start <= self._counts_from or query.appenders.ended)
-        if nothing:
-            mark = _settled(query, appends)
-            return FoundPosition(replace(query.progress, target=mark, searched=_searched(appends)), NO_TOTALS)
         try:
             _check_mark(query)
-            return _found(query, self._compare(target), appends)
+            return found_position(query, self._compare(target), appends)
         except Unproved as error:
             if isinstance(error, Differs) and appends.first_is_uncertain:
                 # It does not continue the progress, so that it is the one that has stored it.
@@ -235,8 +301,8 @@ class LogSearch:
                 self._restart(appends.start, None)
                 return None
             if query.loss is not None:
-                raise _unhealed_error(query, query.loss, str(error)) from None
-            raise _unproved_error(query, appends, str(error)) from None
+                raise unhealed_error(query, query.loss, str(error)) from None
+            raise unproved_error(query, appends, str(error)) from None
         except (OffsetOutOfRange, LogTruncated):
             # Retention, or a new leader, has removed what was to be compared: see what is left.
             self._restart(appends.start, None)
@@ -287,14 +353,6 @@ class LogSearch:
 # --- the target
 
 
-def _marked_end(query: PositionQuery) -> int:
-    """Return the target offset behind which everything may count: an exact one, if one is known."""
-    mark = query.progress.target
-    if mark is None:
-        return 0
-    return mark.end if query.loss is not None else mark.exact_end
-
-
 # Invariant: A claim is a lower bound, whichever way the next attempt goes: what commits were lost of is found in the
 #   log, and a transaction counts only where it continues the source at the progress.
 # Test: tests/relay/task/test_lost_commits_on_fakes.py::test_nothing_is_doubled_whichever_way_the_next_attempt_goes
@@ -308,17 +366,9 @@ def _marked_end(query: PositionQuery) -> int:
 def _committed_behind(query: PositionQuery, start: int) -> Committed:
     """Return which transactions behind ``start`` count; all do behind an anchor, and behind the marker of a fence."""
     mark = query.progress.target
-    if query.loss is not None or mark is None or start != _marked_end(query):
+    if query.loss is not None or mark is None or start != marked_end(query):
         return Committed.ALL
     return committed_behind(mark)
-
-
-def _settled(query: PositionQuery, appends: OwnAppends) -> TargetMark | None:
-    """Return the mark of the progress with its exact end, if that is known now."""
-    mark = query.progress.target
-    if mark is None or (appends.covered_end is None and query.loss is None):
-        return mark
-    return mark.ending_at(max(mark.end, appends.covered_end or 0))
 
 
 def _seek(offset: int, leader_epoch: int | None, query: PositionQuery) -> OffsetAndMetadata:
@@ -352,46 +402,3 @@ def _unless_appended(query: PositionQuery, expected: ExpectedRecords, lost: int,
     if not lost and expected.take() is None:
         return query.progress
     raise Unproved(f"the target's log begins at offset {log_start} now, so what was appended before is not there")
-
-
-# --- the result
-
-
-def _found(query: PositionQuery, progress: Progress, appends: OwnAppends) -> FoundPosition:
-    """Return the position, with a mark at the last own batch: markers of a fence may be followed by other ones."""
-    mark, last = query.progress.target, appends.last
-    if last is not None:
-        topic_id = "" if mark is None else mark.topic_id
-        epoch = appends.leader_epoch
-        mark = TargetMark(
-            topic_id=topic_id, end=last.end, leader_epoch=epoch, producer_id=last.producer_id, batch=last.batch
-        ).ending_at(last.end)
-    return FoundPosition(replace(progress, target=mark, searched=_searched(appends)), appends.totals)
-
-
-# Invariant: What was searched once need not be there any more, and behind an attempt that has ended nothing was
-#   appended: retention may delete all of it.
-# Test: tests/relay/partition/test_sequences_races.py::test_retention_may_delete_all_that_an_ended_attempt_copied
-def _searched(appends: OwnAppends) -> Searched | None:
-    epoch = appends.leader_epoch
-    return None if epoch is None or appends.end is None else Searched(appends.end, epoch)
-
-
-def _unhealed_error(query: PositionQuery, loss: TargetLoss, reason: str) -> FlowError:
-    unhealed = (
-        f"what still stands from the target's offset {_marked_end(query)} on is not what the source has: {reason}"
-    )
-    copied_to = None if loss.progress is None else loss.progress.offset
-    mark = TargetMark(topic_id="", end=loss.end)
-    return truncated_error(loss.flow, query.target, mark, loss.cut, copied_to, unhealed)
-
-
-def _unproved_error(query: PositionQuery, appends: OwnAppends, reason: str) -> FlowError:
-    return FlowError(
-        f"position-unproved: how far {query.source} was copied into {query.target} cannot be shown from the source's"
-        f" offset {query.progress.offset} and the target's offset {appends.start} on, behind which an earlier"
-        f" attempt appended {appends.totals.records} records: {reason}; if the flow's transform, or its headers,"
-        " were changed since, change them back for one run; otherwise compare the two partitions from these offsets on"
-        " with kafka-console-consumer, and copy the rest under another flow name with from, or set start-over = true to"
-        " copy again from the flow's start (what is still in the target is then there twice)"
-    )

@@ -61,7 +61,7 @@ class Site:
         )
 
     def find(self, query: PositionQuery | None = None, timeout_ms: int = 20_000, **fields: Any) -> FoundPosition:
-        search: PositionSearch = self.search
+        search: PositionSearch[Any] = self.search
         return find(search, query or self.query(**fields), timeout_ms)
 
     def unproved(self, query: PositionQuery | None = None, **fields: Any) -> str:
