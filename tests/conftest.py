@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Protocol
@@ -197,6 +198,9 @@ _HANGS_S = 480
 _FREEZE_AFTER = 50
 """Tests. Each copy in a test runs Python's cycle collector once, which goes through all that is not frozen."""
 _TESTS_DONE = pytest.StashKey[int]()
+_THREADS_BEFORE = pytest.StashKey[frozenset[threading.Thread]]()
+_THREADS_END_S = 5.0
+"""Clients that are closed do not wait for the end of their network threads."""
 
 
 def pytest_configure() -> None:
@@ -231,6 +235,31 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         if done % _FREEZE_AFTER == 0:
             gc.collect()
             gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Note the threads there are: fixtures that several tests share have some."""
+    item.stash[_THREADS_BEFORE] = frozenset(threading.enumerate())
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Require that the threads of the mirror end with the test that started them.
+
+    In a later test they would use what that one has replaced: its clock, its brokers, its random numbers.
+    """
+    result = yield
+    before = item.stash.get(_THREADS_BEFORE, None)
+    if before is not None:
+        started = [one for one in threading.enumerate() if one not in before and one.name.startswith("mirror-")]
+        until_s = time.monotonic() + _THREADS_END_S
+        for thread in started:
+            thread.join(max(0.0, until_s - time.monotonic()))
+        left = sorted(one.name for one in started if one.is_alive())
+        assert not left, f"{item.nodeid} leaves threads that run: {', '.join(left)}"
+    return result
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

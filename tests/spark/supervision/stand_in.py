@@ -79,8 +79,10 @@ class StandInFlow:
         assert site.opening.wait(30)
         if (error := site.refusals.get(self.name)) is not None:
             raise error
-        site.streams[self.name].append(StandInStream(settings, obeys=site.obeys))
-        return site.streams[self.name][-1]
+        site.streams[self.name].append(stream := StandInStream(settings, obeys=site.obeys))
+        if site.is_over:
+            stream.end(JobEnded("cut short"))
+        return stream
 
     def use(self, stream: SupervisedStream) -> None:
         self.used.append(cast("StandInStream", stream))
@@ -126,7 +128,7 @@ class StandInSite:
         self.opening.set()
         self.begun_openings: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.obeys = True
-        self.gives_up_all = False
+        self.gives_up_all = self.is_over = False
         self.changes: list[tuple[str, FlowState]] = []
         self.edits: list[tuple[str, list[str]]] = []
         self.removed: list[str] = []
@@ -157,6 +159,13 @@ class StandInSite:
         return self.signals
 
     # --- what tests do
+
+    def close(self) -> None:
+        """End the threads of all streams, also of those that are being opened."""
+        self.is_over = True
+        self.opening.set()
+        for stream in [one for streams in list(self.streams.values()) for one in list(streams)]:
+            stream.end(JobEnded("cut short"))
 
     def state(self, name: str) -> Supervised:
         return self.supervisor.states[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,10 @@ def _quick_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> StandInSite:
-    return StandInSite(tmp_path, flow("f"), flow("g"))
+def site(tmp_path: Path) -> Iterator[StandInSite]:
+    made = StandInSite(tmp_path, flow("f"), flow("g"))
+    yield made
+    made.close()
 
 
 def running(site: StandInSite, *names: str) -> None:
