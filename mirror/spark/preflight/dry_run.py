@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import LATEST, TopicPartition
+from mirror.errors import named
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.progress.open_transactions import OpenTransaction, describe_oldest
 from mirror.spark.ledger.copy_rate import RUN_START_S
@@ -18,10 +19,13 @@ from mirror.spark.preflight.drift import FlowDrift, compare
 from mirror.spark.preflight.flow_groups import compare_groups
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.forecast import GroupsForecast
     from mirror.observation import Side, Sides
     from mirror.relay.batches.topic_config import TopicConfig
+    from mirror.relay.progress.committed import Progress
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.planning.log_sizes import RecordSizes
     from mirror.spark.planning.snapshot import ClusterSnapshot
@@ -166,6 +170,7 @@ def forecast(config: MirrorConfig, flow: FlowConfig, sides: Sides, *, wall_ms: i
         overhead_seconds=RUN_START_S,
         warnings=[
             *unread,
+            *_without_metadata(snapshot.progress),
             *drift.warnings,
             *drift.problems,
             *(() if groups is None else groups.problems),
@@ -175,6 +180,20 @@ def forecast(config: MirrorConfig, flow: FlowConfig, sides: Sides, *, wall_ms: i
         withheld=list(snapshot.withheld.values()),
         groups=groups,
     )
+
+
+def _without_metadata(progress: Mapping[TopicPartition, Progress]) -> list[str]:
+    """Return a line about progress that is only an offset: not all implementations of the protocol keep the rest."""
+    bare = sorted(tp for tp, one in progress.items() if not one.source_cluster_id)
+    if not bare:
+        return []
+    line = (
+        f"the progress of {named('target partition', list(map(str, bare)))} has no metadata: another program has"
+        " committed it, or the target's brokers do not keep the metadata of committed offsets; then set"
+        ' exactly-once-by = "transactions", and nothing shows that a topic was made again or that the target has lost'
+        " records"
+    )
+    return [line]
 
 
 def _with_error(partition: PartitionForecast, error: str | None, action: Action | None = None) -> PartitionForecast:

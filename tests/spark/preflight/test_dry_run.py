@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirror.client import Admin, Outcomes
+from mirror.client import Admin, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.config.models import FlowConfig
 from mirror.errors import AuthorizationFailed
 from mirror.relay.batches.topic_config import TopicConfig
 from mirror.relay.origin.records import LogKey, Registry, began_record, log_end_records
+from mirror.relay.progress.committed import group_of
 from mirror.relay.progress.status_topic import StatusNews
 from mirror.spark.ledger import status_table
 from mirror.spark.ledger.copy_rate import CopyRate
@@ -340,3 +341,15 @@ def test_records_whose_writer_is_unknown_fail_beforehand(
         )
         (partition,) = look(pair, flow(naming="identity", origin="local", origin_from="registry")).partitions
         assert partition.action is Action.COPY
+
+
+def test_progress_that_has_lost_its_metadata_is_named(pair: PlannerHarness) -> None:
+    """As on Tansu, which keeps the offset alone."""
+    pair.a.add_topic("orders", [5, 5])
+    pair.b.add_topic("a.orders", [0, 0])
+    pair.begin("a.orders", 1)
+    assert not any("has no metadata" in line for line in look(pair, flow()).warnings)
+    tp = TopicPartition("a.orders", 0)
+    pair.target.commit_group_offsets(group_of("f", tp), {tp: OffsetAndMetadata(5)})
+    (line,) = [one for one in look(pair, flow()).warnings if "has no metadata" in one]
+    assert line.startswith("the progress of target partition a.orders-0 has no metadata: ")
