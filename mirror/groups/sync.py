@@ -125,6 +125,10 @@ class GroupSync:
         for row in rows:
             partitions[row.group].append(row.target)
         at_target = self._of_target.stable_offsets(partitions)
+        if not write:  # another run may have committed since: what it did, it had stored before
+            self._commits.read_intents()
+            for row in rows:
+                row.intent = self._intents.get(row.group, row.target)
         logs |= self._translate(
             (route, row) for route, row in parts if row.target not in logs and _is_absent(row, at_target[row.group])
         )

@@ -108,6 +108,12 @@ def test_what_failed_at_night_is_shown_in_the_morning_for_a_week(site: StatusHar
     assert "orders-4 has recovered; 7 h ago: record 4 was refused" in found
     assert found.count("has recovered") == 3
     assert "2 more partitions have recovered within a week (--json)" in found
+    for number in range(2):
+        key = status_values.partition_key(StatusKind.ERROR, TopicPartition("orders", number))
+        site.report_value(key, LastError("the target topic was made again", site.now_ms - 25_200_000 + number))
+    assert "orders-0, 1 have recovered; 6 h ago: the target topic was made again" in site.status().stdout
+    key = status_values.partition_key(StatusKind.ERROR, TopicPartition("orders", 0))
+    site.report_value(key, LastError("record 0 was refused", site.now_ms - 25_200_000))
     site.looks = 1
     assert "7 h ago: record 0 was refused" in site.status("--watch").stdout
     site.now_ms += ERRORS_KEPT_MS

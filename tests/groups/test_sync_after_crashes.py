@@ -90,6 +90,23 @@ def test_an_earlier_run_stores_and_commits_nothing_once_a_later_one_has_begun(si
     assert site.at_target() == 119
 
 
+def test_what_a_run_commits_while_another_process_reads_is_not_taken_over(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.commit(137)
+    reader, run = site.sync(), site.sync()
+    lists = reader._of_target.list_groups
+
+    def meanwhile() -> object:
+        site.commit(100)
+        run.round()
+        return lists()
+
+    monkeypatch.setattr(reader._of_target, "list_groups", meanwhile)
+    position = only(reader.round(write=False))
+    assert (position.reason, position.pending, position.target_offset) == (None, True, 80)
+
+
 def test_a_run_that_was_fenced_compares_all_groups_again(site: Site) -> None:
     """Another run may have committed meanwhile."""
     run = site.sync()

@@ -185,15 +185,22 @@ def _last_errors(flow: FlowStatus, most: int | None) -> list[Text]:
 
 
 def _past_errors(flow: FlowStatus) -> list[Text]:
-    """Return a line for each of the last partitions that failed within a week and have recovered, and their number."""
-    past = [
-        (partition.last_error, _tp(partition))
-        for partition in flow.partitions
-        if partition.last_error is not None and partition.trouble is None
-    ]
-    latest = heapq.nlargest(_MAX_PAST_ERRORS_SHOWN, past, key=lambda one: one[0].time_ms)
-    lines = [f"{tp} has recovered; {ago(error.time_ms, flow.time_ms)}: {brief(error.line)}" for error, tp in latest]
-    left = len(past) - len(latest)
+    """Return a line for each of the last errors within a week of partitions that have recovered, by topic."""
+    past: dict[tuple[str, str], list[PartitionStatus]] = {}
+    latest: dict[tuple[str, str], int] = {}
+    for partition in flow.partitions:
+        if (error := partition.last_error) is not None and partition.trouble is None:
+            key = partition.topic, brief(error.line)
+            past.setdefault(key, []).append(partition)
+            latest[key] = max(latest.get(key, 0), error.time_ms)
+    shown = heapq.nlargest(_MAX_PAST_ERRORS_SHOWN, past, key=lambda key: latest[key])
+    lines = []
+    for topic, line in shown:
+        numbers = [f"{one.partition}" for one in past[topic, line]]
+        have = "has" if len(numbers) == 1 else "have"
+        at = ago(latest[topic, line], flow.time_ms)
+        lines.append(f"{topic}-{_listed(numbers)} {have} recovered; {at}: {line}")
+    left = sum(len(of_error) for key, of_error in past.items() if key not in shown)
     more = [f"{left:,} more partitions have recovered within a week (--json)"] if left else []
     return [Text(line, style="dim") for line in [*lines, *more]]
 
