@@ -18,6 +18,7 @@ from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.runtime.clock import SystemClock
 from mirror.telemetry import task_telemetry as task_module
 from mirror.telemetry.export import jsonl, process
+from mirror.telemetry.export.process import Exports
 from mirror.telemetry.metrics.instruments import OF_TASKS
 from mirror.telemetry.run_telemetry import PeriodTaskResults, RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
@@ -36,11 +37,20 @@ HTTP = {"OTEL_BSP_SCHEDULE_DELAY": "20"}
 
 
 @pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test has exporters of its own, and leaves no thread behind."""
+    made: list[process.Exports] = []
+
+    def make(settings: TelemetrySettings) -> process.Exports:
+        made.append(Exports(settings))
+        return made[-1]
+
+    monkeypatch.setattr(process, "Exports", make)
     process._exports_of.cache_clear()
     yield
     process._exports_of.cache_clear()
+    for one in made:
+        one.close(timeout_ms=0)
 
 
 def settings(address: str, **more: str) -> TelemetrySettings:
@@ -222,7 +232,7 @@ def test_epoch_that_is_not_sampled_is_only_measured(monkeypatch: pytest.MonkeyPa
 
 def test_hanging_backend_delays_the_end_of_a_task_briefly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with receiver.http(hangs=True) as (address, taken):
-        asked = of_environment(address, monkeypatch)
+        asked = of_environment(address, monkeypatch, OTEL_EXPORTER_OTLP_TIMEOUT="4")
         telemetry = a_task_of(asked, result(0), expired(1))
         began = time.monotonic()
         report = telemetry.finish()
