@@ -92,9 +92,15 @@ class LazyGroup(TyperGroup):
 
 
 def _with_hint(error: NoSuchOption) -> NoSuchOption:
-    """Return an error of a command with arguments, such as a topic's name, that says how one may begin with a dash."""
-    if error.ctx is not None and any(one.param_type_name == "argument" for one in error.ctx.command.params):
-        usage = f"{error.ctx.command_path} [OPTIONS] -- ARGUMENTS"
+    """Return an error of a command with arguments that says how one is given, also if it begins with a dash."""
+    if error.ctx is None:
+        return error
+    arguments = [one.name for one in error.ctx.command.params if one.param_type_name == "argument"]
+    path, name = error.ctx.command_path, error.option_name.removeprefix("--")
+    if name in arguments:
+        error.message += f"; give its value as the argument: {path} {name.upper()}"
+    elif arguments:
+        usage = f"{path} [OPTIONS] -- ARGUMENTS"
         error.message += f"; if it is an argument that begins with a dash, put -- before the arguments: {usage}"
     return error
 

@@ -192,3 +192,9 @@ def test_a_flow_that_is_not_configured_is_an_error(site: Site) -> None:
     result = CliRunner().invoke(app, ["forget", "flwo", "--config", str(site.file)])
     assert result.exit_code == 1
     assert "no such flow" in result.stderr
+
+
+def test_the_flow_is_an_argument_and_no_option() -> None:
+    found = CliRunner().invoke(app, ["forget", "--config", "mirror.toml", "--flow", "f"], prog_name="mirror")
+    words = " ".join(found.stderr.replace("│", " ").split())
+    assert (found.exit_code, "give its value as the argument: mirror forget FLOW" in words) == (2, True), words
