@@ -143,7 +143,7 @@ class ClusterLoop:
                 event.fail(error)
 
     def _send_due(self, now: int) -> int:
-        wait = 0 if self.events else self.reaper.wait_ms(now)
+        wait = self.reaper.wait_ms(now)
         self._observe_changes()
         # Cores first, as they begin calls; then calls, as they need metadata and coordinators.
         for core in self._scheduler.due_cores(now):
@@ -158,6 +158,8 @@ class ClusterLoop:
             wait = min(wait, pool.update_slow(now))
         if self._scheduler.pending or self.departed or self._seen != self._changes() or self._freed != self._rooms():
             return 0  # polling one core gave others a reason, or a core has left
+        if self.events:
+            return 0  # asked last: the sender of one may have relied on what a core said before it was polled
         return min(wait, remaining(self._scheduler.next_ms(), now))
 
     def _observe_changes(self) -> None:

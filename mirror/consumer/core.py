@@ -38,12 +38,16 @@ class ConsumerCore:
         self._wakeable: CompletableEvent[Any] | None = None
         self._woken = False
         self._position_events: list[PositionEvent] = []
+        self.listening = False
+        """Whether a poll would find and change nothing until something arrives, which wakes the loop anyway: each
+        response to a poll would otherwise cost two turns. The application's thread reads it once its poll is queued."""
         self._closing: LeaveEvent | None = None
         self._session_closing: list[Request] = []
         self._open_sessions = 0
 
     def poll(self, now: int) -> Poll:
         """Complete waiting calls, start offset lookups, and return the Fetch requests that are due."""
+        self.listening = False
         if self._closing is not None:
             requests, self._session_closing = self._session_closing, []
             return Poll(requests, FOREVER_MS)
@@ -51,7 +55,10 @@ class ConsumerCore:
             return IDLE
         self._answer_waiting()
         self._offsets.poll(now)
-        return self.fetching.poll(now)
+        fetches = self.fetching.poll(now)
+        may_end = self._woken or self.metadata.fatal_error is not None or self.fetching.short_of_room
+        self.listening = not (may_end or self.positions.ready)
+        return fetches
 
     @property
     def _has_work(self) -> bool:

@@ -22,6 +22,9 @@ class FetchBuffer:
         for queue in self._queues.values():
             yield from queue
 
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
     def add(self, fetched: Fetched) -> None:
         """Append to the queue of its partition."""
         self._queues.setdefault(fetched.tp, deque()).append(fetched)

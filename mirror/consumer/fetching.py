@@ -100,7 +100,7 @@ class Fetching:
         self._beyond_watermark: dict[TopicPartition, int] = {}
         self._last_sent_ms: dict[int, int] = {}
         self._pacing = FetchPacing()
-        self._short_of_room = False
+        self.short_of_room = False
 
     # --- what goes out
 
@@ -120,7 +120,7 @@ class Fetching:
                 due.append(node)
         requests = self._requests(due, now)
         # Room becomes free by itself only where some is reserved.
-        if self._short_of_room and self._reserved:
+        if self.short_of_room and self._reserved:
             wait = min(wait, *(until - now for _, until in self._reserved.values()))
         return Poll(requests, wait)
 
@@ -131,7 +131,7 @@ class Fetching:
         self._reserved = {node: (size, until) for node, (size, until) in self._reserved.items() if until > now}
         most = max(self._settings.fetch_max_bytes // _MAX_SHARE, self._settings.max_partition_fetch_bytes)
         requests = []
-        self._short_of_room = False
+        self.short_of_room = False
         # The broker whose last request is the oldest is first, and none overtakes it, or it might wait for ever.
         for node in sorted(due, key=lambda node: self._last_sent_ms.get(node, -1)):
             behind = self.routes.topics_behind(node)
@@ -140,9 +140,10 @@ class Fetching:
             if not self._fits(least) and self._positions.poll_was_empty and not self._in_flight_bytes:
                 self._positions.evict_paused()  # nothing else is in flight or buffered
             if not self._fits(least):
-                self._short_of_room = True
+                self.short_of_room = True
                 break
             self._last_sent_ms[node] = now
+            self._pacing.on_sent(node, now)
             limit = self._in_flight_bytes[node] = min(self._room_for(node), share, most)
             if behind:
                 self._reserved[node] = (max(0, least - limit), deadline(now, _RESERVED_FOR_MS))

@@ -169,7 +169,7 @@ class Consumer:
             self._check_usable()
             self._forget_unread()
             self._unread = event
-            answer = self.network_thread.call(self.core, event)
+            answer = self.network_thread.call(self.core, event, may_sleep=self._awaits_records)
             self._unread = None
             fetched = list(answer)
             # The event may be tracked until its deadline: it must not keep the memory for so long.
@@ -294,6 +294,10 @@ class Consumer:
             )
 
     # --- internals
+
+    def _awaits_records(self) -> bool:
+        """Whether a poll that is queued needs no turn of the network thread before something arrives."""
+        return self.core.listening
 
     def _timer(self, timeout_ms: int | None) -> tuple[int, int]:
         return self.network_thread.timer(arguments.timeout(timeout_ms))

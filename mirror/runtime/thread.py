@@ -142,20 +142,31 @@ class NetworkThread:
     # Test: tests/runtime/test_wake.py::test_a_signal_handler_may_wake_the_thread_that_it_interrupts
     def submit(self, core: Any, event: Event) -> None:
         """Queue ``event`` for ``core`` (None: the loop itself). Raises NetworkThreadDied or ClientClosed at once."""
+        self._queue(core, event)
+        self.network.wakeup()
+
+    def _queue(self, core: Any, event: Event) -> None:
         self.check_process()
         with self._gate:
             if self._cause is not None:
                 # A new exception for each caller: one raised repeatedly collects all their tracebacks.
                 raise type(self._cause)(str(self._cause)) from self._cause.__cause__
             self.loop.events.append((core, event))
-        self.network.wakeup()
 
     def call(
-        self, core: Any, event: CompletableEvent[T], stuck_ms: int | None = None, *, before: Event | None = None
+        self,
+        core: Any,
+        event: CompletableEvent[T],
+        stuck_ms: int | None = None,
+        *,
+        before: Event | None = None,
+        may_sleep: Callable[[], bool] | None = None,
     ) -> T:
         """Queue ``event`` and wait for its result; only the network thread checks the timeout (timeout design).
 
         ``before`` is an event about ``event`` for the loop, which is queued before it, and never without its end.
+        ``may_sleep`` is asked once ``event`` is queued: if it returns True, the thread is not woken before ``event``
+        expires, as something else wakes it before ``event`` can be completed.
         Raises what :meth:`submit` and :meth:`wait` do, and WrongState before it has queued anything. If the caller is
         interrupted (Ctrl-C), the event fails: its retries would come behind later calls, or after the client's close.
         """
@@ -163,8 +174,16 @@ class NetworkThread:
         try:
             if before is not None:
                 self.submit(None, before)
-            self.submit(core, event)
-            return self.wait(event.future, STUCK_MS if stuck_ms is None else stuck_ms)
+            look_s = _LOOK_S
+            if may_sleep is None:
+                self.submit(core, event)
+            else:
+                self._queue(core, event)
+                if may_sleep():
+                    look_s = min(_LOOK_S, event.timeout_ms / 1000)
+                else:
+                    self.network.wakeup()
+            return self.wait(event.future, STUCK_MS if stuck_ms is None else stuck_ms, look_s)
         except BaseException:
             if not event.future.done():
                 with contextlib.suppress(KafkaError):  # a dead thread has failed all events
@@ -175,9 +194,10 @@ class NetworkThread:
     #   an interrupted poll loses no record.
     # Test: tests/runtime/test_interrupted.py::test_an_interrupted_call_ends
     # Test: tests/runtime/test_cut_short_poll.py::test_what_came_for_it_comes_with_the_next
-    def wait(self, future: Future[T], stuck_ms: int) -> T:
+    def wait(self, future: Future[T], stuck_ms: int, look_s: float = _LOOK_S) -> T:
         """Return the result of the future, without a timeout here; only a stuck thread ends the wait.
 
+        After ``look_s`` the thread is woken, and then each second.
         Raises NetworkThreadDied if the loop has been in one turn for ``stuck_ms``, a bug whose place is in the cause of
         the error, and after a fork. Raises WrongState on the network thread itself.
         """
@@ -188,8 +208,9 @@ class NetworkThread:
         turns, woken_ms = self._turns, FOREVER_MS
         while True:
             try:
-                return future.result(_LOOK_S)
+                return future.result(look_s)
             except TimeoutError:
+                look_s = _LOOK_S
                 # Either the timeout of the event itself, or of this check of the thread.
                 if future.done():
                     return future.result()

@@ -272,3 +272,23 @@ def test_the_wake_that_ended_a_poll_nobody_read_ends_the_next() -> None:
     begun = consumer.now
     assert consumer.poll(30_000) == []
     assert consumer.completed_ms == begun
+
+
+def test_a_poll_may_wait_unwoken_only_while_nothing_would_come_of_it() -> None:
+    cluster = FakeCluster()
+    cluster.add_topic("t", 2)
+    consumer = FakeConsumer(cluster)
+    core = consumer.core
+    assert not core.listening, "no turn has been made"
+    consumer.read((TopicPartition("t", 0), 0), (TopicPartition("t", 1), 0))
+    consumer.run_for(1_000)
+    assert core.listening
+    cluster.log("t", 0).append_values(b"x")
+    consumer.run_for(10)
+    assert not core.listening, "a poll would return records"
+    consumer.poll()
+    consumer.run_for(10)
+    assert core.listening
+    core.wake()
+    consumer.run_for(1)
+    assert not core.listening, "a poll would end at once"

@@ -68,9 +68,15 @@ class InlineThread:
             self._unanswered.clear()
 
     def call(
-        self, core: Any, event: CompletableEvent[T], stuck_ms: int | None = None, *, before: Event | None = None
+        self,
+        core: Any,
+        event: CompletableEvent[T],
+        stuck_ms: int | None = None,
+        *,
+        before: Event | None = None,
+        may_sleep: Callable[[], bool] | None = None,
     ) -> T:
-        del stuck_ms
+        del stuck_ms, may_sleep
         if before is not None:
             self.submit(None, before)
         self.submit(core, event)

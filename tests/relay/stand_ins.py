@@ -95,8 +95,8 @@ class TurnedThread(NetworkThread):
             self._turning = False
         return self.network.moved or self.network.due_ms <= self.clock.now()
 
-    def wait(self, future: Future[T], stuck_ms: int) -> T:
-        del stuck_ms
+    def wait(self, future: Future[T], stuck_ms: int, look_s: float = 1.0) -> T:
+        del stuck_ms, look_s
         self.check_may_wait()
         for _ in range(_MOST_OWN_TURNS):
             if future.done() or not self.simulation.within_turn:

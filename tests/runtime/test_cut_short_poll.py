@@ -42,7 +42,7 @@ def cut_short(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> Future[lis
     """A poll that Ctrl-C ends; its future."""
     waited: list[Future[Any]] = []
 
-    def interrupted(future: Future[Any], _stuck_ms: int) -> Any:
+    def interrupted(future: Future[Any], *_: object) -> Any:
         waited.append(future)
         raise KeyboardInterrupt
 
@@ -105,9 +105,9 @@ def test_an_answer_is_not_kept_by_the_event_that_brought_it(
     events: list[Any] = []
     call = consumer.network_thread.call
 
-    def noting(core: object, event: Any) -> Any:
+    def noting(core: object, event: Any, **options: Any) -> Any:
         events.append(event)
-        return call(core, event)
+        return call(core, event, **options)
 
     monkeypatch.setattr(consumer.network_thread, "call", noting)
     arrive(consumer)

@@ -25,7 +25,7 @@ def interrupt(
 ) -> None:
     """Make the call, which Ctrl-C ends as soon as ``when()`` has returned."""
 
-    def interrupted(_future: object, _stuck_ms: int) -> None:
+    def interrupted(*_: object) -> None:
         when()
         raise KeyboardInterrupt
 

@@ -15,6 +15,7 @@ from mirror.client import Consumer, TopicPartition
 from mirror.cluster.events import Event
 from mirror.consumer.events import WakeableEvent
 from mirror.errors import InvalidArgument, KafkaTimeout, NetworkThreadDied, Woken, WrongState
+from mirror.runtime import thread
 from tests.polling import eventually
 from tests.runtime.listener import Listener
 
@@ -58,6 +59,27 @@ def test_a_future_of_another_cluster_may_wake_it(consumer: Consumer) -> None:
         assert consumer.poll(200_000) == []
         assert time.monotonic() - began < 60
     listener.close()
+
+
+def test_a_poll_that_waits_for_records_wakes_the_network_thread_at_its_end_only(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, woken = consumer.network_thread.network, 0
+    eventually(lambda: consumer.poll(1) == [] and consumer.core.listening, what="nothing is left to do but to wait")
+    wakeup = network.wakeup
+
+    def counted() -> None:
+        nonlocal woken
+        woken += 1
+        wakeup()
+
+    monkeypatch.setattr(network, "wakeup", counted)
+    monkeypatch.setattr(thread, "_LOOK_S", 3_600.0)
+    assert consumer.poll(50) == []
+    assert woken == 1
+    consumer.core.listening = False
+    assert consumer.poll(50) == []
+    assert woken == 2, "it may have records, and is asked at once"
 
 
 def test_many_wakes_before_the_loop_turns_are_one(consumer: Consumer) -> None:
