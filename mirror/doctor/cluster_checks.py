@@ -9,6 +9,7 @@ from mirror import causes
 from mirror.cluster.auth.oauth_settings import is_loopback
 from mirror.doctor.facts import ClusterFacts
 from mirror.doctor.findings import Finding, Severity, of_cause, of_error
+from mirror.errors import is_outage
 
 _DAY_S: Final = 86_400
 SOON_DAYS: Final = 30
@@ -90,7 +91,7 @@ def _clock(facts: ClusterFacts, _: float) -> Iterator[Finding]:
 
 def _unread(facts: ClusterFacts, _: float) -> Iterator[Finding]:
     for which, error in (("settings of the brokers", facts.settings_error), ("quotas", facts.quotas_error)):
-        if error is not None:
+        if error is not None and not is_outage(error):  # that of a broker is found at its address
             what = f"the {which} cannot be read: {error}"
             yield of_cause(Severity.NOTE, _at(facts), what, causes.SETTINGS_UNKNOWN)
 

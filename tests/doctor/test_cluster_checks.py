@@ -102,6 +102,13 @@ def test_clocks_that_cannot_be_compared_are_a_note() -> None:
     assert (one.severity, one.remedy) == (Severity.NOTE, causes.CLOCK_UNKNOWN.remedy)
 
 
+@pytest.mark.parametrize("field", ["settings_error", "quotas_error"])
+def test_what_may_not_be_read_is_a_note_and_what_a_broker_does_not_answer_is_none(field: str) -> None:
+    (one,) = found_in(cluster(**{field: AuthorizationFailed("the permission DescribeConfigs is missing")}))
+    assert (one.severity, one.remedy) == (Severity.NOTE, causes.SETTINGS_UNKNOWN.remedy)
+    assert found_in(cluster(**{field: ConnectionFailed("broker 1 at paris-1:9092: connection refused")})) == []
+
+
 def test_one_bootstrap_server_of_several_brokers_is_a_note() -> None:
     (one,) = found_in(cluster(bootstrap={"paris-1:9092": Contact()}))
     assert (one.severity, one.what) == (Severity.NOTE, "bootstrap.servers names one of 2 brokers")
