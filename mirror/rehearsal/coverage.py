@@ -43,8 +43,8 @@ class Flows:
 
 # Invariant: What a switch concerns and no flow covers is not ready, unless it is waived by its name.
 # Test: tests/rehearsal/test_coverage.py::test_what_no_flow_covers_is_not_ready
-# Test: tests/rehearsal/test_command_on_fakes.py::test_what_the_flow_does_not_cover_is_not_ready_unless_it_is_waived
-# Test: tests/rehearsal/test_command_on_fakes.py::test_last_records_of_the_old_cluster_are_not_left_behind
+# Test: tests/rehearsal/test_coverage_on_fakes.py::test_what_the_flow_does_not_cover_is_not_ready_unless_it_is_waived
+# Test: tests/rehearsal/test_coverage_on_fakes.py::test_last_records_of_the_old_cluster_are_not_left_behind
 # Test: tests/rehearsal/test_both_directions_on_fakes.py::test_what_was_copied_back_is_no_last_record_of_the_old_cluster
 def uncovered(groups: Iterable[ReadingGroup], flows: Flows) -> Iterator[Blocker]:
     """Yield topics that groups of the flow read and that no flow copies, and groups that read its topics without it."""

@@ -11,7 +11,7 @@ from mirror.cli.app import app
 from mirror.client import TopicPartition
 from tests.fakes.cluster import GroupOffset
 from tests.groups.sync_site import GROUP
-from tests.rehearsal.test_command_on_fakes import Site
+from tests.rehearsal.command_site import Site
 from tests.relay.fake_pair import FLOW, FakePair
 
 if TYPE_CHECKING:

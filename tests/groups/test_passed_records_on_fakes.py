@@ -16,7 +16,7 @@ from mirror.groups.summary import GroupsSummary, summary_of
 from mirror.spark.preflight.flow_groups import open_sync
 from mirror.telemetry.report.groups import group_texts
 from tests.groups.sync_site import GROUP
-from tests.rehearsal.test_command_on_fakes import Site
+from tests.rehearsal.command_site import Site
 from tests.relay.fake_pair import FLOW, FakePair
 
 

@@ -184,7 +184,7 @@ def _table() -> Table:
     table = Table()
     table.add_column("group", overflow="fold")
     table.add_column("topic", overflow="fold")
-    for number in ("partition", "on the source", "lag", "on the target", "lag", "age"):
+    for number in ("partition", "source", "lag", "target", "lag", "age"):
         table.add_column(number, justify="right")
     table.add_column("state", overflow="fold")
     return table
