@@ -146,6 +146,16 @@ kerberos: $(INSTALLED)
 	} || { echo 'The tests of Kerberos need MIT Kerberos (Debian: apt-get install $(KERBEROS_PACKAGES))' >&2; exit 1; }
 	@$(MAKE) --no-print-directory $(VENV)/.gssapi
 
+# Only the test of the image needs these.
+.PHONY: buildah
+buildah:
+	@has() { for name in buildah debootstrap; do PATH="$$PATH:/usr/sbin" command -v $$name > /dev/null || return 1; done; }; has || { \
+		if command -v apt-get > /dev/null && test "$$(id -u)" = 0; then \
+			echo 'installing buildah and debootstrap, for the test of the image (apt-get)'; apt-get update -qq && \
+			DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends buildah debootstrap > /dev/null; \
+		fi; has; \
+	} || { echo 'The test of the image needs root, buildah and debootstrap (Debian: apt-get install buildah debootstrap)' >&2; exit 1; }
+
 # Only the faults of clocks need it: a campaign without it says so.
 .PHONY: faketime
 faketime:
@@ -176,7 +186,7 @@ parts: brokers ## measure single parts: runs every bench_*.py in tests/benchmark
 		echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; \
 	done
 
-dist: $(PACKED) ## build what a Spark cluster needs, in dist/: the wheel, mirror-env.tar.gz for --archives (EXTRAS="aws gcp")
+dist: $(PACKED) ## build what a Spark cluster needs, in dist/: the wheel, what the image installs, and mirror-env.tar.gz for --archives (EXTRAS="aws gcp")
 
 campaign: brokers ## inject faults into three brokers under load, and verify what the producers wrote (an hour)
 	PYTHONPATH=. $(BIN)/python tests/campaign/soak/campaign.py
@@ -214,7 +224,7 @@ isolation: brokers ## measure what sick partitions and throttled targets cost th
 takeovers: brokers $(ARCHIVES) ## kill MirrorMaker 2 20 times in each of six ways, take its topics over and give them back (an hour)
 	PYTHONPATH=. $(BIN)/python tests/campaign/takeovers/campaign.py $(ARGUMENTS)
 
-cluster: brokers releases sparks foreign prometheus faketime kerberos $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (40 minutes)
+cluster: brokers releases sparks foreign prometheus faketime kerberos buildah base $(ARCHIVES) ## the longest tests: real executors, kills, traces and dashboards of real runs, make dist, speculation (40 minutes)
 	$(BIN)/pytest -p no:randomly -m cluster
 	$(BIN)/pytest -p no:randomly tests/e2e/cluster_campaign.py
 
@@ -301,6 +311,16 @@ print(*project["dependencies"], *extras, sep="\n")
 endef
 export DEPENDENCIES
 
+# For the image, which has PySpark: what the lock says of the packages of the environment.
+define LOCKED_PART
+import re, sys
+names = {re.sub("[-_.]+", "-", line.split("==")[0]).lower() for line in sys.stdin}.union(sys.argv[2:])
+for part in re.split(r"(?m)^(?=\w)", open(sys.argv[1]).read()):
+    if part.split("==")[0] in names:
+        print(part, end="")
+endef
+export LOCKED_PART
+
 # Plain tar: a virtual environment can be moved but for the first lines of its scripts, so these stay behind
 # (`python -m mirror.cli` is `mirror`). It has no interpreter of its own: executors need the Python of $(VENV), at its path.
 $(PACKED): $(ENVIRONMENT)/.installed $(SOURCES) LICENSE Makefile
@@ -308,7 +328,8 @@ $(PACKED): $(ENVIRONMENT)/.installed $(SOURCES) LICENSE Makefile
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir $(DIST) .
 	$(BIN)/python -m pip --python $(ENVIRONMENT)/bin/python install --quiet --disable-pip-version-check \
 		--no-deps --no-index --force-reinstall $(DIST)/*.whl
-	cp $(ASKED) $(DIST)/executors.txt
+	$(BIN)/python -m pip --python $(ENVIRONMENT)/bin/python list --format=freeze | \
+		$(BIN)/python -c "$$LOCKED_PART" $(LOCK) pyspark py4j > $(DIST)/requirements.txt
 	find $(ENVIRONMENT)/bin -mindepth 1 -not -name 'python*' -delete
 	tar --create --gzip --file $@ --directory $(ENVIRONMENT) .
 	@ls -sh $(DIST)

@@ -1,0 +1,32 @@
+#!/bin/sh
+# What the image runs: `mirror` with the arguments, or for Spark on Kubernetes a `driver` or an `executor`, or a program
+# that is given by its path.
+set -eu
+spark=/opt/spark
+
+case "${1-}" in
+driver)
+    shift
+    exec "$spark/bin/spark-submit" --deploy-mode client \
+        --conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS" \
+        --conf "spark.executorEnv.SPARK_DRIVER_POD_IP=$SPARK_DRIVER_BIND_ADDRESS" "$@"
+    ;;
+executor)
+    set --
+    while option=$(printenv "SPARK_JAVA_OPT_$#"); do
+        set -- "$@" "$option"
+    done
+    exec java "$@" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
+        -cp "$spark/conf:${SPARK_CLASSPATH-}:$spark/jars/*" \
+        org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
+        --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
+        --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \
+        --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" --podName "$SPARK_EXECUTOR_POD_NAME"
+    ;;
+/*)
+    exec "$@"
+    ;;
+*)
+    exec mirror "$@"
+    ;;
+esac
