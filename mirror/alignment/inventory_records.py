@@ -11,16 +11,16 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from mirror.alignment.acl_decision import AclMark
 from mirror.alignment.config_decision import ConfigMark, Known
 from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
 from mirror.relay.progress import stored_json as stored
+from mirror.relay.progress import stored_record
 from mirror.relay.progress.flow_topic import KeyValue
 
-_VERSION: Final = 1
 _OF_CONFIG: Final = 2
 """Fields of a key of a configuration at least: the mark and the value."""
 _OF_RESOURCE: Final = 3
@@ -201,7 +201,7 @@ class Inventory:
 def record_of(key: Key, value: Any) -> KeyValue:
     """Return the record that says ``value``; None removes it."""
     name = [key.name.kind.name, key.name.pattern.name, key.name.name] if isinstance(key.name, Resource) else key.name
-    return KeyValue(_json({key.subject.value: name}), None if not value else _json({"v": _VERSION, **_fields(value)}))
+    return KeyValue(_json({key.subject.value: name}), None if not value else stored_record.encode_plain(_fields(value)))
 
 
 def _json(fields: Mapping[str, Any]) -> bytes:
@@ -216,7 +216,8 @@ def _fields(value: Any) -> dict[str, Any]:
         case str():
             return {"topic_id": value}
         case SourceTopic() | CreatedTopic() | Reduction():
-            return asdict(value)
+            fields: dict[str, Any] = stored_record.plain(value)
+            return fields
     entries = [[one.principal, one.host, one.operation.name, one.permission.name, mark] for one, mark in value.items()]
     return {"acls": sorted(entries)}
 
@@ -246,13 +247,19 @@ def _texts(given: Any, count: int) -> list[str]:
 
 
 def _parse(key: Key, value: bytes | None) -> Any:
-    fields = stored.parse_object(value)
-    if fields.get("v") != _VERSION:
+    fields = stored_record.parse_plain(value)
+    if fields is None:
         return None
     if isinstance(key.name, Resource):
         entries = fields.get("acls")
         return dict(_parse_acls(key.name, entries if isinstance(entries, list) else ()))
-    return _PARSERS[key.subject](fields)
+    match key.subject:
+        case Subject.CONFIGS:
+            return _parse_configs(fields)
+        case Subject.ADOPTED:
+            return stored.text(fields.get("topic_id")) or None
+        case _:
+            return _parse_record(key, fields)
 
 
 def _parse_configs(fields: Mapping[str, Any]) -> TopicConfigs | None:
@@ -274,31 +281,15 @@ def _parse_known(given: Any) -> Known | None:
     return Known(ConfigMark(mark), values[0], tuple(values[1:]))
 
 
-def _parse_created(fields: Mapping[str, Any]) -> CreatedTopic | None:
-    topic_id, source = stored.text(fields.get("topic_id")), fields.get("source")
-    parsed = _parse_source(source if isinstance(source, dict) else {})
-    if not topic_id or parsed is None:
-        return None
-    times = {name: stored.time_ms(fields.get(name)) or 0 for name in ("gone_ms", "deleted_ms", "cleaned_ms")}
-    again, deleting = stored.text(fields.get("again")), fields.get("deleting") is True
-    return CreatedTopic(topic_id=topic_id, source=parsed, again=again, deleting=deleting, **times)
+def _parse_record(key: Key, fields: Mapping[str, Any]) -> CreatedTopic | SourceTopic | Reduction | None:
+    found = stored_record.record_of(_RECORDS[key.subject], fields)
+    return found if found is not None and _has_ids(found) else None
 
 
-def _parse_source(fields: Mapping[str, Any]) -> SourceTopic | None:
-    name, topic_id, cluster_id = (stored.text(fields.get(key)) for key in ("name", "topic_id", "cluster_id"))
-    if not (name and topic_id and cluster_id):
-        return None
-    return SourceTopic(name=name, topic_id=topic_id, cluster_id=cluster_id)
-
-
-def _parse_reduction(fields: Mapping[str, Any]) -> Reduction | None:
-    topic_id, given = stored.text(fields.get("topic_id")), fields.get("wanted")
-    if not topic_id:
-        return None
-    times = {name: stored.time_ms(fields.get(name)) or 0 for name in ("seen_ms", "done_ms")}
-    values = given.items() if isinstance(given, dict) else ()
-    wanted = {key: value for key, value in values if value is None or isinstance(value, str)}
-    return Reduction(topic_id=topic_id, wanted=wanted, **times)
+def _has_ids(found: CreatedTopic | SourceTopic | Reduction) -> bool:
+    if isinstance(found, SourceTopic):
+        return bool(found.name and found.topic_id and found.cluster_id)
+    return bool(found.topic_id) and (isinstance(found, Reduction) or _has_ids(found.source))
 
 
 def _parse_acls(resource: Resource, entries: Iterable[Any]) -> Iterable[tuple[AclBinding, AclMark]]:
@@ -315,10 +306,8 @@ def _parse_acls(resource: Resource, entries: Iterable[Any]) -> Iterable[tuple[Ac
         yield AclBinding(kind, name, principal, known[0], known[1], pattern, host), known[2]
 
 
-_PARSERS: Final = {
-    Subject.CONFIGS: _parse_configs,
-    Subject.CREATED: _parse_created,
-    Subject.INTENT: _parse_source,
-    Subject.ADOPTED: lambda fields: stored.text(fields.get("topic_id")) or None,
-    Subject.REDUCED: _parse_reduction,
+_RECORDS: Final[Mapping[Subject, type[CreatedTopic | SourceTopic | Reduction]]] = {
+    Subject.CREATED: CreatedTopic,
+    Subject.INTENT: SourceTopic,
+    Subject.REDUCED: Reduction,
 }

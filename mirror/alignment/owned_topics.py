@@ -19,7 +19,7 @@ from mirror.alignment.inventory_records import Inventory, Key, Subject, record_o
 from mirror.alignment.ownership import Evidence, Standing, is_owned, standing
 from mirror.client import LATEST, Admin, TopicDescription, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout
-from mirror.relay.progress.committed import Progress, ProgressStore
+from mirror.relay.progress.committed import Progress, read_progress
 from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of, log_bounds
 from mirror.relay.progress.progress_topic import ProgressTopic
 from mirror.runtime.clock import SystemClock
@@ -121,7 +121,7 @@ class OwnedTopics:
         """Return those that neither the inventory nor committed progress shows to be owned."""
         left = {name: one for name, one in topics.items() if not is_owned(self._evidence(one, known=known))}
         if left:
-            found = ProgressStore(target, self._flow).read(_partitions(left))
+            found = read_progress(target, self._flow, _partitions(left))
             progress: dict[str, list[Progress]] = {}
             for tp, one_progress in found.items():
                 progress.setdefault(tp.topic, []).append(one_progress)

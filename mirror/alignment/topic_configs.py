@@ -29,7 +29,7 @@ from mirror.alignment.reductions import NO_REDUCTIONS, Reducing, ReductionRules,
 from mirror.client import Admin, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaTimeout, named
 from mirror.observation import Side, Sides
-from mirror.relay.progress.committed import Progress, ProgressStore
+from mirror.relay.progress.committed import Progress, read_progress
 from mirror.timing import Clock
 
 WORDS: Final = Words(
@@ -271,7 +271,7 @@ class ConfigAlignment:
         progress: dict[str, list[Progress]] = {name: [] for name in reducing}
         if reducing:
             tps = [tp for topic in reducing.values() for tp in topic.partitions]
-            for tp, one in ProgressStore(plan.target, self._flow).read(tps).items():
+            for tp, one in read_progress(plan.target, self._flow, tps).items():
                 progress[tp.topic].append(one)
         found = {
             name: Reducing(

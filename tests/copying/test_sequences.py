@@ -14,11 +14,11 @@ from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.progress.committed import (
     Progress,
-    ProgressStore,
     Searched,
     from_offset,
     group_of,
     lazy_group_of,
+    read_progress,
     to_offset,
 )
 from mirror.wire.records import TRANSACTIONAL
@@ -52,7 +52,7 @@ def ways(pair: TwoClusters, topic: str) -> list[Way]:
 def progress(pair: TwoClusters, topic: str) -> Progress:
     tp = TopicPartition(topic, 0)
     with Admin({"bootstrap.servers": pair.target.address}) as admin:
-        return ProgressStore(admin, pair.flow).read([tp])[tp]
+        return read_progress(admin, pair.flow, [tp])[tp]
 
 
 def commit_late(pair: TwoClusters, topic: str, lazy: Progress) -> None:

@@ -11,7 +11,7 @@ from mirror.relay.model.ranges import Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.origin.registry import prepare_registries
-from mirror.relay.progress.committed import ProgressStore
+from mirror.relay.progress.committed import read_progress
 from mirror.relay.progress.flow_topic import group_topic_of, offset_topic_of, status_topic_of, topic_of
 from mirror.relay.task.copy_ranges import copy_ranges
 from tests.fakes.cluster import FakeCluster
@@ -68,7 +68,7 @@ class CopiesBothWays:
     def progress(self, side: int) -> int:
         """Return the progress of the flow that copies from ``side``, as the planner finds it."""
         with Admin(self.options(side)[1]) as admin:
-            kept = ProgressStore(admin, FLOWS[side]).read([TP]).get(TP)
+            kept = read_progress(admin, FLOWS[side], [TP]).get(TP)
         return 0 if kept is None else kept.offset
 
     def copy_from(self, side: int, policy: CopyPolicy | None = None) -> RangeResult:

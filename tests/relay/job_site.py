@@ -16,7 +16,7 @@ from mirror.relay.model.ranges import OPEN_END, Range, RangeResult
 from mirror.relay.model.reports import SETTLED, PartitionReport, TaskState
 from mirror.relay.progress import control_record
 from mirror.relay.progress.assignment_entries import requests_of
-from mirror.relay.progress.committed import Progress, ProgressStore
+from mirror.relay.progress.committed import Progress, read_progress
 from mirror.relay.progress.control_record import RunControl, control_partition
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
@@ -165,7 +165,7 @@ class JobSite:
 
     def progress(self, partition: int) -> Progress:
         """What is committed."""
-        return ProgressStore(self._admin, FLOW).read([self.target(partition)])[self.target(partition)]
+        return read_progress(self._admin, FLOW, [self.target(partition)])[self.target(partition)]
 
     def committed(self, *partitions: int) -> None:
         """Wait until the progress is that of all that was written."""

@@ -16,7 +16,7 @@ import pytest
 from mirror.client import Admin, TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.progress.committed import Progress, ProgressStore, group_of, to_offset
+from mirror.relay.progress.committed import Progress, group_of, read_progress, to_offset
 from mirror.relay.progress.status_topic import StatusNews
 from mirror.wire.records import HEADER_BYTES, TRANSACTIONAL
 from tests.fakes import inline
@@ -221,7 +221,7 @@ def copy_ranges(ranges: Iterable[Range], *, target_options: Mapping[str, object]
 def _copy(each: Range, target: Cluster) -> RangeResult:
     tp = TopicPartition(each.target_topic, each.partition)
     with Admin({"bootstrap.servers": target.server}) as admin:
-        known = ProgressStore(admin, each.flow).read([tp]).get(tp)
+        known = read_progress(admin, each.flow, [tp]).get(tp)
         start = known.offset if known else each.start
         target.produce(*tp, each.end - start)
         moved = Progress(

@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from mirror.cluster.types import EpochEndOffset, TopicPartition
 from mirror.relay.offsets.extents import Extent, Span, decode_extents, decode_numbers, encode_numbers, span_of
-from mirror.relay.progress import anchors as anchored
 from mirror.relay.progress import stored_json as stored
+from mirror.relay.progress import stored_record
 from mirror.relay.progress.anchors import Anchor, usable
 from mirror.relay.progress.committed import Progress
 from mirror.wire.integers import INT32_MAX, INT64_MAX
@@ -163,13 +163,13 @@ def parse_key(key: bytes | None) -> SegmentKey | None:
 def encode(segment: Segment) -> bytes:
     """Return the anchor as JSON, a line feed, and behind it the other numbers."""
     numbers = encode_numbers(segment.start, segment.target_start)
-    return anchored.encode(segment.end) + _SEPARATOR + numbers + segment.encoded
+    return stored_record.encode(segment.end) + _SEPARATOR + numbers + segment.encoded
 
 
 def parse(value: bytes | None) -> Segment | None:
     """Parse :func:`encode`; None for anything else, such as a segment of a later version."""
     header, separator, body = (value or b"").partition(_SEPARATOR)
-    end = anchored.parse(header) if separator else None
+    end = stored_record.decode(Anchor, header) if separator else None
     if end is None:
         return None
     try:

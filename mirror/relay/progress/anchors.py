@@ -19,7 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from mirror.cluster.types import TopicPartition
 from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.target_log import TargetMark, mark_of
+from mirror.relay.progress.stored_record import Int32
+from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.integers import INT32_MAX
 
 SLOTS: Final = 4
@@ -27,8 +28,6 @@ INTERVAL_MS: Final = 60_000
 """While a partition is copied, an anchor follows at most this long after the last one, with the next commit."""
 INTERVAL_BYTES: Final = 64 * 1024 * 1024
 """An anchor follows after so many bytes, with the next commit."""
-
-_VERSION: Final = 1
 
 
 class AnchorCount(NamedTuple):
@@ -54,7 +53,7 @@ class Anchor:
     """Counts the anchors of the partition from 0."""
     offset: int
     """The next source offset to copy there."""
-    leader_epoch: int | None
+    leader_epoch: Int32 | None
     """The source's leader epoch of the last batch before it; None if there is none."""
     source_cluster_id: str
     topic_id: str
@@ -170,47 +169,3 @@ def parse_key(fields: dict[str, Any]) -> AnchorKey | None:
     topic, partition, slot = stored.text(nested.get("topic")), nested.get("partition"), nested.get("slot")
     partition, slot = stored.number(partition, INT32_MAX), stored.number(slot, INT32_MAX)
     return None if not topic or partition is None or slot is None else AnchorKey(TopicPartition(topic, partition), slot)
-
-
-def encode(anchor: Anchor) -> bytes:
-    """Return ``anchor`` as JSON."""
-    fields = {
-        "v": _VERSION,
-        "number": anchor.number,
-        "offset": anchor.offset,
-        "epoch": anchor.leader_epoch,
-        "cluster": anchor.source_cluster_id,
-        "topic": anchor.topic_id,
-        "target": anchor.target.to_fields(),
-        "exact": anchor.exactly_once,
-        "time": anchor.time_ms,
-        **({"series": anchor.series} if anchor.series else {}),
-    }
-    return json.dumps(fields, separators=(",", ":")).encode()
-
-
-def parse(value: bytes | None) -> Anchor | None:
-    """Parse :func:`encode`; None for anything else, such as an anchor of a later version."""
-    fields = stored.parse_object(value)
-    number, offset = stored.number(fields.get("number")), stored.number(fields.get("offset"))
-    target = mark_of(fields.get("target"))
-    if fields.get("v") != _VERSION or number is None or offset is None or target is None:
-        return None
-    return Anchor(
-        number=number,
-        offset=offset,
-        leader_epoch=stored.number(fields.get("epoch"), INT32_MAX),
-        source_cluster_id=stored.text(fields.get("cluster")),
-        topic_id=stored.text(fields.get("topic")),
-        target=target,
-        exactly_once=fields.get("exact") is True,
-        time_ms=stored.time_ms(fields.get("time")) or 0,
-        series=stored.time_ms(fields.get("series")) or 0,
-    )
-
-
-def parse_count(value: object) -> AnchorCount:
-    """Parse an :class:`AnchorCount` that was stored as a JSON array; :data:`NO_ANCHOR` for anything else."""
-    parts = value if isinstance(value, list) and len(value) == len(NO_ANCHOR) else [None, None]
-    number, time_ms = stored.number(parts[0]), stored.time_ms(parts[1])
-    return NO_ANCHOR if number is None or time_ms is None else AnchorCount(number, time_ms)

@@ -11,7 +11,6 @@ while the attempt copies. Both say truly which records the target had received; 
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
@@ -22,10 +21,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from mirror.cluster.types import OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import KafkaError
 from mirror.relay.model.way import Way
-from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.anchors import NO_ANCHOR, AnchorCount, parse_count
-from mirror.relay.progress.target_log import TargetMark, mark_of
-from mirror.wire.integers import INT16_MAX, INT32_MAX
+from mirror.relay.progress import stored_record
+from mirror.relay.progress.anchors import NO_ANCHOR, AnchorCount
+from mirror.relay.progress.stored_record import Int16, Int32
+from mirror.relay.progress.target_log import TargetMark
 
 SHARDS: Final = 16
 
@@ -46,7 +45,7 @@ class Searched(NamedTuple):
 
     end: int
     """The target offset behind the marker of the fence."""
-    leader_epoch: int
+    leader_epoch: Int32
     """The leader epoch in which that marker was appended."""
 
 
@@ -66,7 +65,7 @@ class Progress:
 
     offset: int
     """The next source offset to copy."""
-    leader_epoch: int | None
+    leader_epoch: Int32 | None
     """The source's leader epoch of the last batch copied; None if there is none."""
     source_cluster_id: str
     topic_id: str
@@ -83,7 +82,7 @@ class Progress:
     """The producer id of the attempt that committed it, by sequences; otherwise -1."""
     earlier_ids: frozenset[int] = frozenset()
     """More producer ids of attempts that may have appended behind it: each claim of a search that did not end."""
-    attempt: int = -1
+    attempt: Int16 = -1
     """The producer epoch of the claim of the attempt that committed it, by sequences; otherwise -1."""
     ended: bool = False
     """Whether that attempt sends nothing more, and nothing of it is behind this progress."""
@@ -134,21 +133,6 @@ class ProgressChanged(StartChanged):
 
     def __init__(self) -> None:
         super().__init__("another attempt has changed the progress meanwhile")
-
-
-class GroupAdmin(Protocol):
-    """The part of ``Admin`` that is needed; like ``Admin``, it may be called by several threads."""
-
-    def group_offsets(
-        self,
-        group: str,
-        tps: Collection[TopicPartition],
-        *,
-        require_stable: bool = True,
-        timeout_ms: int | None = None,
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets that a group has committed."""
-        ...
 
 
 def group_of(flow: str, tp: TopicPartition) -> str:
@@ -209,30 +193,15 @@ def latest_of(claim: Progress, lazy: Progress | None) -> Progress:
 
 def to_offset(progress: Progress) -> OffsetAndMetadata:
     """Return ``progress`` as an offset to commit."""
-    metadata = {
-        "v": 1,
-        "cluster": progress.source_cluster_id,
-        "topic": progress.topic_id,
-        "time": progress.time_ms,
-        **({"target": progress.target.to_fields()} if progress.target is not None else {}),
-        **(_sequence_fields(progress) if progress.way is Way.SEQUENCES else {}),
-        **({"generation": progress.generation} if progress.generation else {}),
-        **({"anchor": progress.anchor} if progress.anchor != NO_ANCHOR else {}),
-        **({"series": progress.series} if progress.series else {}),
-        **({"begin": list(progress.beginning)} if progress.beginning is not None else {}),
-    }
-    return OffsetAndMetadata(progress.offset, progress.leader_epoch, json.dumps(metadata, separators=(",", ":")))
+    without = _NOT_STORED if progress.way is Way.SEQUENCES else _NOT_STORED | _OF_SEQUENCES
+    metadata = stored_record.encode(progress, without).decode()
+    return OffsetAndMetadata(progress.offset, progress.leader_epoch, metadata)
 
 
-def _sequence_fields(progress: Progress) -> dict[str, Any]:
-    return {
-        "way": progress.way,
-        "producer": progress.producer_id,
-        **({"producers": sorted(progress.earlier_ids)} if progress.earlier_ids else {}),
-        **({"attempt": progress.attempt} if progress.attempt >= 0 else {}),
-        **({"ended": True} if progress.ended else {}),
-        **({"searched": list(progress.searched)} if progress.searched is not None else {}),
-    }
+_NOT_STORED: Final = frozenset({"offset", "leader_epoch", "claimed_ms", "claimed_by"})
+"""Fields that the metadata does not have."""
+_OF_SEQUENCES: Final = frozenset({"producer_id", "earlier_ids", "attempt", "ended", "searched"})
+"""Fields that mean nothing in transactions: what an attempt there takes over from sequences is not stored again."""
 
 
 # Invariant: Nothing that is stored on a broker is trusted, because any client may have written it: what cannot be read
@@ -241,63 +210,13 @@ def _sequence_fields(progress: Progress) -> dict[str, Any]:
 # Test: tests/relay/progress/test_status_values.py::test_anything_that_is_stored_is_a_value_to_compute_with_or_nothing
 def from_offset(committed: OffsetAndMetadata) -> Progress:
     """Parse a committed offset. Never raises: one that another program committed has no cluster, topic and time."""
-    metadata = stored.parse_object(committed.metadata)
-    attempt = stored.number(metadata.get("attempt"), INT16_MAX)
-    return Progress(
-        offset=committed.offset,
-        leader_epoch=committed.leader_epoch,
-        source_cluster_id=stored.text(metadata.get("cluster")),
-        topic_id=stored.text(metadata.get("topic")),
-        time_ms=stored.time_ms(metadata.get("time")) or 0,
-        target=mark_of(metadata.get("target")),
-        way=Way.SEQUENCES if metadata.get("way") == Way.SEQUENCES else Way.TRANSACTIONS,
-        generation=stored.time_ms(metadata.get("generation")) or 0,
-        producer_id=_parse_producer_id(metadata.get("producer")),
-        anchor=parse_count(metadata.get("anchor")),
-        series=stored.time_ms(metadata.get("series")) or 0,
-        beginning=parse_beginning(metadata.get("begin")),
-        earlier_ids=_parse_producer_ids(metadata.get("producers")),
-        attempt=-1 if attempt is None else attempt,
-        ended=metadata.get("ended") is True,
-        searched=_parse_searched(metadata.get("searched")),
-    )
-
-
-class ProgressStore:
-    """Reads a flow's progress on its target, for planning."""
-
-    def __init__(self, admin: GroupAdmin, flow: str) -> None:
-        self._admin = admin
-        self._flow = flow
-
-    def read(self, tps: Collection[TopicPartition]) -> dict[TopicPartition, Progress]:
-        """Return the progress of these target partitions, without those that have none. Raises KafkaError.
-
-        Open transactions are not waited for: what they would commit is not included. A copy that was killed during a
-        commit leaves its transaction open until ``transaction.timeout.ms``, or until the next attempt fences it, and
-        that attempt needs a plan first.
-        """
-        claims = self._read(tps, group_of)
-        # Only these have lazy progress: a flow in transactions needs no access to its groups.
-        by_sequences = [tp for tp, claim in claims.items() if claim.way is Way.SEQUENCES]
-        lazy = self._read(by_sequences, lazy_group_of)
-        return {tp: latest_of(claim, lazy.get(tp)) for tp, claim in claims.items()}
-
-    def _read(
-        self, tps: Collection[TopicPartition], group_of_tp: Callable[[str, TopicPartition], str]
-    ) -> dict[TopicPartition, Progress]:
-        groups: dict[str, list[TopicPartition]] = defaultdict(list)
-        for tp in sorted(tps):
-            groups[group_of_tp(self._flow, tp)].append(tp)
-        found: dict[TopicPartition, Progress] = {}
-        for group, members in groups.items():
-            for tp, committed in self._admin.group_offsets(group, members, require_stable=False).items():
-                found[tp] = from_offset(committed)
-        return found
+    known: dict[str, Any] = {"offset": committed.offset, "leader_epoch": committed.leader_epoch}
+    found = stored_record.decode(Progress, committed.metadata, **known, claimed_ms=0, claimed_by=None)
+    return found or Progress(**known, source_cluster_id="", topic_id="")
 
 
 class OffsetsAdmin(Protocol):
-    """The part of ``Admin`` that is needed to read the progress of each partition on its own."""
+    """The part of ``Admin`` that is needed to read progress."""
 
     def offsets_of_groups_async(
         self, groups: Mapping[str, Collection[TopicPartition]], timeout_ms: int | None = None
@@ -306,16 +225,30 @@ class OffsetsAdmin(Protocol):
         ...
 
 
+def read_progress(admin: OffsetsAdmin, flow: str, tps: Collection[TopicPartition]) -> dict[TopicPartition, Progress]:
+    """Return the progress of these target partitions, without those that have none. Raises KafkaError.
+
+    Open transactions are not waited for: what they would commit is not included. A copy that was killed during a
+    commit leaves its transaction open until ``transaction.timeout.ms``, or until the next attempt fences it, and that
+    attempt needs a plan first.
+    """
+    found = read_each_progress(admin, flow, tps, None)
+    for error in found.failed.values():
+        raise error
+    return dict(found)
+
+
 def read_each_progress(
     admin: OffsetsAdmin, flow: str, tps: Collection[TopicPartition], timeout_ms: int | None
 ) -> Outcomes[TopicPartition, Progress]:
-    """Do what :meth:`ProgressStore.read` does; the errors of partitions whose progress cannot be read are ``failed``.
+    """Do what :func:`read_progress` does; the errors of partitions whose progress cannot be read are ``failed``.
 
     It takes up to twice ``timeout_ms``.
     """
     claims = _read_each(admin, flow, tps, group_of, timeout_ms)
+    # Only these have lazy progress: a flow in transactions needs no access to its groups.
     by_sequences = [tp for tp, claim in claims.items() if claim.way is Way.SEQUENCES]
-    lazy = _read_each(admin, flow, by_sequences, lazy_group_of, timeout_ms) if by_sequences else Outcomes({}, {})
+    lazy = _read_each(admin, flow, by_sequences, lazy_group_of, timeout_ms)
     found = {tp: latest_of(claim, lazy.get(tp)) for tp, claim in claims.items() if tp not in lazy.failed}
     return Outcomes(found, {**claims.failed, **lazy.failed})
 
@@ -330,6 +263,8 @@ def _read_each(
     groups: dict[str, list[TopicPartition]] = defaultdict(list)
     for tp in sorted(tps):
         groups[group_of_tp(flow, tp)].append(tp)
+    if not groups:
+        return Outcomes({}, {})
     outcomes = admin.offsets_of_groups_async(groups, timeout_ms).result()
     found: dict[TopicPartition, Progress] = {}
     failed: dict[TopicPartition, KafkaError] = {}
@@ -340,28 +275,3 @@ def _read_each(
             failed.update(outcomes[group].failed)
             found.update({tp: from_offset(committed) for tp, committed in outcomes[group].items()})
     return Outcomes(found, failed)
-
-
-def _parse_producer_id(value: object) -> int:
-    producer_id = stored.number(value)
-    return -1 if producer_id is None else producer_id
-
-
-def _parse_producer_ids(value: object) -> frozenset[int]:
-    parsed = [stored.number(item) for item in value] if isinstance(value, list) else []
-    return frozenset(number for number in parsed if number is not None)
-
-
-def parse_beginning(value: object) -> Beginning | None:
-    """Parse a :class:`Beginning` that was stored as a JSON array; None for anything else."""
-    if not isinstance(value, list) or len(value) != len(Beginning._fields):
-        return None
-    source, target = (stored.number(one) for one in value)
-    return None if source is None or target is None else Beginning(source, target)
-
-
-def _parse_searched(value: object) -> Searched | None:
-    if not isinstance(value, list) or len(value) != len(Searched._fields):
-        return None
-    end, leader_epoch = stored.number(value[0]), stored.number(value[1], INT32_MAX)
-    return None if end is None or leader_epoch is None else Searched(end, leader_epoch)

@@ -10,16 +10,14 @@ The record is advice only: the fencing of each partition's transactions keeps tw
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Final
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
-from mirror.errors import printable
-from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress.flow_topic import topic_of
+from mirror.relay.progress.stored_record import decode, encode
 from mirror.timing import FOREVER_MS
 
 POLL_INTERVAL_MS: Final = 1_000
@@ -85,11 +83,7 @@ class RunControl:
 
     def to_offset(self) -> OffsetAndMetadata:
         """Return the record as an offset to commit."""
-        metadata: dict[str, object] = {"v": 1, "run": self.run, "host": self.host, "since": self.since_ms}
-        others = {"seen": self.seen_ms, "gen": self.generation, "added": self.version, "attempts": self.attempts}
-        metadata |= {name: value for name, value in others.items() if value}
-        metadata |= {name: True for name, is_set in (("stop", self.stop), ("ended", self.ended)) if is_set}
-        return OffsetAndMetadata(self.job, None, json.dumps(metadata, separators=(",", ":")))
+        return OffsetAndMetadata(self.job, None, encode(self, {"job"}).decode())
 
     def stopped(self, *, ended: bool = False) -> RunControl:
         """Return a copy that stops the run."""
@@ -105,28 +99,8 @@ def from_offset(committed: OffsetAndMetadata | None) -> RunControl | None:
     """Parse a committed offset; None if there is none, or another program committed it. Never raises."""
     if committed is None:
         return None
-    metadata = stored.parse_object(committed.metadata)
-    run, host, since_ms = stored.text(metadata.get("run")), metadata.get("host"), stored.time_ms(metadata.get("since"))
-    if not run or not isinstance(host, str) or since_ms is None:
-        return None
-    return RunControl(
-        run=printable(run),
-        host=printable(host),
-        since_ms=since_ms,
-        job=committed.offset,
-        version=stored.number(metadata.get("added")) or 0,
-        stop=bool(metadata.get("stop")),
-        ended=bool(metadata.get("ended")),
-        seen_ms=stored.time_ms(metadata.get("seen")) or 0,
-        generation=stored.number(metadata.get("gen")) or 0,
-        attempts=_parse_attempts(metadata.get("attempts")),
-    )
-
-
-def _parse_attempts(value: object) -> Attempts:
-    pairs = [one for one in value if isinstance(one, list) and len(one) == 2] if isinstance(value, list) else []  # noqa: PLR2004
-    numbers = [(stored.number(task), stored.number(attempt)) for task, attempt in pairs]
-    return newest_attempts((task, attempt) for task, attempt in numbers if task is not None and attempt is not None)
+    found = decode(RunControl, committed.metadata, job=committed.offset)
+    return replace(found, attempts=newest_attempts(found.attempts)) if found is not None and found.run else None
 
 
 class StopReason(enum.StrEnum):

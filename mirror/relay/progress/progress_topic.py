@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mirror.client import Admin, Fetched, TopicPartition
@@ -19,19 +19,19 @@ from mirror.consumer.fetched import without_aborted
 from mirror.errors import KafkaError, OffsetOutOfRange
 from mirror.relay.progress import anchors as anchored
 from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.anchors import NO_ANCHOR, Anchor, AnchorKey, parse_count
-from mirror.relay.progress.committed import Progress, parse_beginning
+from mirror.relay.progress import stored_record
+from mirror.relay.progress.anchors import Anchor, AnchorKey
+from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, log_bounds, topic_of
 from mirror.relay.progress.log_reading import read_log
-from mirror.relay.progress.target_log import TargetMark, holds_append, is_committed, mark_of
+from mirror.relay.progress.target_log import TargetMark, holds_append, is_committed
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
 from mirror.wire.decode import Record
-from mirror.wire.integers import INT32_MAX, INT64_MAX
+from mirror.wire.integers import INT32_MAX
 
 _log = logging.getLogger(__name__)
 
-_VERSION: Final = 1
 _MAX_OFFSETS_SEARCHED: Final = 100_000
 """How many offsets behind a mark's end are searched for the append of the mark."""
 
@@ -79,26 +79,25 @@ class ProgressTopic:
         self, records: Iterable[Record], wanted: frozenset[TopicPartition]
     ) -> dict[TopicPartition, ProgressRecord]:
         found: dict[TopicPartition, ProgressRecord] = {}
-        invalid: list[str] = []
+        invalid: list[int] = []
         for record in records:
-            try:
-                key = stored.parse_object(record.key)
-                if anchored.parse_key(key) is not None:
-                    continue
-                tp = _parse_key(key)
-                if tp not in wanted:
-                    continue
-                if record.value is None:
-                    found.pop(tp, None)
-                else:
-                    found[tp] = _parse_value(record.value)
-            except ValueError as error:
+            key = stored.parse_object(record.key)
+            if anchored.parse_key(key) is not None:
+                continue
+            tp = _parse_key(key)
+            if tp is not None and tp not in wanted:
+                continue
+            if tp is not None and record.value is None:
+                found.pop(tp, None)
+            elif tp is not None and (parsed := stored_record.decode(ProgressRecord, record.value)) is not None:
+                found[tp] = _restorable(parsed)
+            else:
                 # An older record of the partition remains valid: it is compared with the target's log anyway.
-                invalid.append(f"offset {record.offset}: {error}")
+                invalid.append(record.offset)
         if invalid:
             _log.warning(
-                "%s: %d records are not understood and passed over, the first at %s; another program writes to this"
-                " topic, or a newer version of this one did",
+                "%s: %d records are not understood and passed over, the first at offset %d; another program writes to"
+                " this topic, or a newer version of this one did",
                 self._topic.tp.topic,
                 len(invalid),
                 invalid[0],
@@ -117,7 +116,7 @@ class ProgressTopic:
         them; a missing one makes a search longer.
         """
         written: dict[TopicPartition | AnchorKey, KeyValue] = {
-            tp: KeyValue(_key(tp), _value(record)) for tp, record in records.items()
+            tp: KeyValue(_key(tp), stored_record.encode(_restorable(record))) for tp, record in records.items()
         }
         errors = self._topic.write({**written, **_encoded(anchors or {})}, timeout_ms)
         return {tp: errors[tp] for tp in records if tp in errors}
@@ -134,7 +133,7 @@ class ProgressTopic:
         for record in self._topic.records(self._timer(timeout_ms)):
             key = anchored.parse_key(stored.parse_object(record.key))
             if key is not None and key.tp in wanted:
-                found[key] = anchored.parse(record.value)
+                found[key] = stored_record.decode(Anchor, record.value)
         kept: dict[TopicPartition, list[Anchor]] = {tp: [] for tp in wanted}
         for key, anchor in found.items():
             if anchor is not None:
@@ -221,7 +220,7 @@ def _holds_no_records(fetches: Iterator[Fetched], start: int) -> bool:
 
 def _encoded(anchors: Mapping[AnchorKey, Anchor | None] | Mapping[AnchorKey, Anchor]) -> dict[AnchorKey, KeyValue]:
     return {
-        key: KeyValue(anchored.encode_key(key), None if anchor is None else anchored.encode(anchor))
+        key: KeyValue(anchored.encode_key(key), None if anchor is None else stored_record.encode(anchor))
         for key, anchor in anchors.items()
     }
 
@@ -231,60 +230,26 @@ def _key(tp: TopicPartition) -> bytes:
     return json.dumps({"topic": tp.topic, "partition": tp.partition}, separators=(",", ":")).encode()
 
 
-def _parse_key(fields: Mapping[str, Any]) -> TopicPartition:
-    """Parse :func:`_key`, as a JSON object. Raises ValueError for anything else."""
-    return TopicPartition(_text(fields, "topic"), _number(fields, "partition"))
+def _parse_key(fields: Mapping[str, Any]) -> TopicPartition | None:
+    """Parse :func:`_key`, as a JSON object; None for anything else."""
+    topic, partition = stored.text(fields.get("topic")), stored.number(fields.get("partition"), INT32_MAX)
+    return TopicPartition(topic, partition) if topic and partition is not None else None
 
 
-def _value(record: ProgressRecord) -> bytes:
+def _restorable(record: ProgressRecord) -> ProgressRecord:
+    """Return the record of a position that nothing is behind, whatever its attempt was."""
     progress = record.progress
-    fields = {
-        "v": _VERSION,
-        "offset": progress.offset,
-        "epoch": progress.leader_epoch,
-        "cluster": progress.source_cluster_id,
-        "topic": progress.topic_id,
-        "time": progress.time_ms,
-        "end": record.target_end,
-        **({"target": progress.target.to_fields()} if progress.target is not None else {}),
-        **({"anchor": progress.anchor} if progress.anchor != NO_ANCHOR else {}),
-        **({"series": progress.series} if progress.series else {}),
-        **({"begin": list(progress.beginning)} if progress.beginning is not None else {}),
-    }
-    return json.dumps(fields, separators=(",", ":")).encode()
-
-
-def _parse_value(value: bytes) -> ProgressRecord:
-    """Parse :func:`_value`. Raises ValueError for anything else."""
-    fields = stored.parse_object(value)
-    if _number(fields, "v") != _VERSION:
-        msg = f"version {fields['v']}, this program knows {_VERSION}"
-        raise ValueError(msg)
-    progress = Progress(
-        offset=_number(fields, "offset"),
-        leader_epoch=None if fields.get("epoch") is None else _number(fields, "epoch", INT32_MAX),
-        source_cluster_id=_text(fields, "cluster"),
-        topic_id=_text(fields, "topic"),
-        time_ms=_number(fields, "time"),
-        target=mark_of(fields.get("target")),
-        anchor=parse_count(fields.get("anchor")),
-        series=stored.time_ms(fields.get("series")) or 0,
-        beginning=parse_beginning(fields.get("begin")),
+    return replace(
+        record,
+        progress=Progress(
+            offset=progress.offset,
+            leader_epoch=progress.leader_epoch,
+            source_cluster_id=progress.source_cluster_id,
+            topic_id=progress.topic_id,
+            time_ms=progress.time_ms,
+            target=progress.target,
+            anchor=progress.anchor,
+            series=progress.series,
+            beginning=progress.beginning,
+        ),
     )
-    return ProgressRecord(progress, _number(fields, "end"))
-
-
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str) or stored.text(value) != value:
-        msg = f"{name} is no text"
-        raise ValueError(msg)
-    return value
-
-
-def _number(fields: Mapping[str, Any], name: str, maximum: int = INT64_MAX) -> int:
-    value = stored.number(fields.get(name), maximum)
-    if value is None:
-        msg = f"{name} is no number from 0 to {maximum}"
-        raise ValueError(msg)
-    return value

@@ -29,7 +29,6 @@ Each value has the fields of a dataclass (:mod:`.stored_record`); those of the d
 from __future__ import annotations
 
 import enum
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -38,8 +37,7 @@ from typing import Any, Final, NamedTuple
 from mirror.cluster.types import TopicPartition
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.model.reports import COPYING, SETTLED, PartitionReport, TaskState
-from mirror.relay.progress import stored_json as stored
-from mirror.relay.progress.stored_record import plain, record_of
+from mirror.relay.progress.stored_record import encode_plain, parse_plain, plain, record_of
 from mirror.wire.integers import INT32_MAX
 
 MAX_VALUE_BYTES: Final = 4_096
@@ -50,7 +48,6 @@ _MAX_CAUSE: Final = 200
 """So many of the cause of an expiry, or of a difference."""
 _MAX_LISTED: Final = 3
 """So many expiries, losses and differences of a partition are stored, the last ones."""
-_VERSION: Final = 1
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _STATES: Final = frozenset({COPYING, SETTLED, *Outcome})
 
@@ -168,12 +165,7 @@ StatusValue = TaskState | PartitionReport | RunState | Mapping[str, Any]
 
 def encode(value: object) -> bytes:
     """Return the value of a record of a dataclass, or of plain values."""
-    return encode_report(value) if isinstance(value, PartitionReport) else _to_json(plain(value))
-
-
-def _to_json(values: Mapping[str, Any]) -> bytes:
-    stored_values = {"v": _VERSION, **values}
-    return json.dumps(stored_values, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+    return encode_report(value) if isinstance(value, PartitionReport) else encode_plain(plain(value))
 
 
 def encode_report(report: PartitionReport) -> bytes:
@@ -191,7 +183,7 @@ def encode_report(report: PartitionReport) -> bytes:
     data = b""
     for listed in range(_MAX_LISTED, -1, -1):
         lists = {"expiries": _last(expiries, listed), "target_losses": _last(result.get("target_losses", []), listed)}
-        data = _to_json({**values, "result": {**result, **lists}})
+        data = encode_plain({**values, "result": {**result, **lists}})
         if len(data) <= MAX_VALUE_BYTES:
             break
     return data
@@ -212,8 +204,8 @@ def _shortened(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def decode(key: StatusKey, value: bytes | memoryview, flow: str) -> StatusValue | None:
     """Return the value of a record of ``flow``; None if it is not understood. Never raises."""
-    values = stored.parse_object(bytes(value))
-    if values.get("v") != _VERSION:
+    values = parse_plain(bytes(value))
+    if values is None:
         return None
     match key.kind:
         case StatusKind.TASK:

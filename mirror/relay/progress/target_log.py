@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import FlowError
-from mirror.relay.progress import stored_json as stored
-from mirror.wire.integers import INT16_MAX, INT32_MAX
+from mirror.relay.progress.stored_record import Int16, Int32
 from mirror.wire.records import AnyBatch, Batch, is_commit_marker
 
 
@@ -26,7 +25,7 @@ class TargetMark:
     """Empty if it is not known."""
     end: int
     """The offset after the last append; the log reaches at least this far."""
-    leader_epoch: int | None = None
+    leader_epoch: Int32 | None = None
     """An epoch in which the log was seen to reach this far; None if it is not known.
 
     The append may belong to a later epoch: a broker that was elected again without a broken connection accepts batches
@@ -34,7 +33,7 @@ class TargetMark:
     """
     producer_id: int = -1
     """The producer of the last append; -1: there was no append."""
-    batch: tuple[int, int] | None = None
+    batch: tuple[Int16, Int32] | None = None
     """(Producer epoch, base sequence) of the last append by a producer without transactions; otherwise None.
 
     Batches that such a producer wrote later are not aborted with the attempt, so the producer id does not identify the
@@ -84,36 +83,6 @@ class TargetMark:
         The marker is in a later epoch then, or an unclean election has removed it.
         """
         return self.producer_id >= 0 and self.batch is None and self.end == cut
-
-    def to_fields(self) -> dict[str, Any]:
-        """Return the mark as a JSON object."""
-        fields = {"id": self.topic_id, "end": self.end, "epoch": self.leader_epoch, "producer": self.producer_id}
-        if self.since is not None:
-            fields["since"] = self.since
-        return fields if self.batch is None else {**fields, "batch": list(self.batch)}
-
-
-def mark_of(value: object) -> TargetMark | None:
-    """Parse :meth:`TargetMark.to_fields`; None for anything else."""
-    fields = value if isinstance(value, dict) else {}
-    end, producer_id = stored.number(fields.get("end")), stored.number(fields.get("producer"))
-    if end is None:
-        return None
-    return TargetMark(
-        topic_id=stored.text(fields.get("id")),
-        end=end,
-        leader_epoch=stored.number(fields.get("epoch"), INT32_MAX),
-        producer_id=-1 if producer_id is None else producer_id,
-        batch=_parse_batch(fields.get("batch")),
-        since=stored.number(fields.get("since")),
-    )
-
-
-def _parse_batch(value: object) -> tuple[int, int] | None:
-    if not isinstance(value, list) or len(value) != 2:  # noqa: PLR2004 - producer epoch, sequence
-        return None
-    epoch, sequence = stored.number(value[0], INT16_MAX), stored.number(value[1], INT32_MAX)
-    return None if epoch is None or sequence is None else (epoch, sequence)
 
 
 def is_other_topic(mark: TargetMark, topic_id: str) -> bool:

@@ -20,7 +20,7 @@ from mirror.config.models import FlowConfig
 from mirror.config.positions import Position
 from mirror.errors import BrokerError, FlowError, KafkaError
 from mirror.observation import Side, Sides
-from mirror.relay.progress.committed import Progress, ProgressStore
+from mirror.relay.progress.committed import Progress, read_progress
 from mirror.spark.ledger.topic_obstacles import Obstacle, too_long
 from mirror.spark.planning.open_transactions import high_watermarks
 from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition, select_topics, source_topic_for
@@ -122,7 +122,7 @@ def observe_flow(flow: FlowConfig, sides: Sides, needs: Needs = ALL) -> FlowObse
         if name not in unnameable
         for one in topic.partitions
     }
-    progress = {} if away else ProgressStore(sides.target.admin, flow.name).read(targets)
+    progress = {} if away else read_progress(sides.target.admin, flow.name, targets)
     logs = read_logs(sides.target, targets) if needs.target_logs and not away else {}
     partitions = source.partitions(needs.is_initial)
     if needs.epochs:
@@ -145,7 +145,7 @@ def _without_source(flow: FlowConfig, sides: Sides) -> FlowObservation:
         if (topic := source_topic_for(flow, name)) is not None
         for partition in described.partitions
     }
-    progress = ProgressStore(sides.target.admin, flow.name).read(sources.keys())
+    progress = read_progress(sides.target.admin, flow.name, sources.keys())
     partitions = [
         SourcePartition(
             topic=sources[tp],

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
-from mirror.relay.progress.committed import ProgressStore
+from mirror.relay.progress.committed import read_progress
 from mirror.spark.ledger.unanswered import TargetProgress, target_partition
 
 if TYPE_CHECKING:
@@ -47,9 +47,8 @@ def _read(
     targets = {target_partition(range_) for range_ in ranges}
     try:
         with Admin({**options, "default.api.timeout.ms": _CALL_TIMEOUT_MS}) as admin:
-            store = ProgressStore(admin, flow)
             while time.monotonic() < until_s:
-                found.append(TargetProgress(store.read(targets)))
+                found.append(TargetProgress(read_progress(admin, flow, targets)))
                 if len(found) > 1 and found[-1] == found[-2]:
                     return
                 time.sleep(_REREAD_DELAY_S)

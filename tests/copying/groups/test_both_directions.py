@@ -16,7 +16,7 @@ from mirror.groups.routes import CopyingFlow, Partners
 from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
 from mirror.relay.model.policy import CopyPolicy
-from mirror.relay.progress.committed import ProgressStore
+from mirror.relay.progress.committed import read_progress
 from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.sandbox.cluster import Cluster
@@ -170,7 +170,7 @@ def copy_planned(pair: TwoClusters, topic: str, **policy: Any) -> None:
     """What the planner finds to be copied."""
     tp = TopicPartition(topic, 0)
     with Admin({"bootstrap.servers": pair.target.address}) as admin:
-        progress = ProgressStore(admin, pair.flow).read([tp]).get(tp)
+        progress = read_progress(admin, pair.flow, [tp]).get(tp)
     ranges = [one for one in pair.ranges(topic) if progress is None or progress.offset < one.end]
     if ranges:
         pair.complete(ranges, **LOCAL, **policy)

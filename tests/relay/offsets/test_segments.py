@@ -25,7 +25,7 @@ from mirror.relay.offsets.segments import (
     standing,
     tidied,
 )
-from mirror.relay.progress import anchors
+from mirror.relay.progress import stored_record
 from mirror.relay.progress.anchors import Anchor
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.target_log import TargetMark
@@ -59,7 +59,7 @@ def test_segment_is_read_as_it_was_written() -> None:
     assert parse_key(encode_key(key_of(TP, ONE))) == SegmentKey(TP, 9, 10)
 
 
-_AFTER = anchors.encode(ONE.end) + b"\n"
+_AFTER = stored_record.encode(ONE.end) + b"\n"
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ _AFTER = anchors.encode(ONE.end) + b"\n"
         encode(ONE)[:-1],
         encode(ONE) + b"\x80",
         encode(ONE) + encode_numbers(0, 0, 1),
-        anchors.encode(ONE.end),
+        stored_record.encode(ONE.end),
         _AFTER,
         _AFTER + encode_numbers(10, 100),
         _AFTER + encode_numbers(10, 100, 2, 0, 2**63 - 1),

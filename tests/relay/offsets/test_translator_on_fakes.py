@@ -332,7 +332,7 @@ def test_what_an_earlier_version_has_copied_is_unknown(monkeypatch: pytest.Monke
     pair.write(b"0", b"1")
     assert pair.copy().outcome is Outcome.COMPLETE
     metadata = json.loads(pair.metadata())
-    del metadata["begin"]
+    del metadata["beginning"]
     pair.set_metadata(json.dumps(metadata))
     with _translator(pair) as translator:
         offsets = _opened(translator)

@@ -13,7 +13,7 @@ from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.way import Way
 from mirror.relay.partition.machine import partition_copy
-from mirror.relay.progress import anchors
+from mirror.relay.progress import anchors, stored_record
 from mirror.relay.progress.committed import (
     Progress,
     from_offset,
@@ -261,7 +261,8 @@ class CopySite:
         kept: dict[bytes | None, bytes | None] = {}
         for one in self.target.log(topic_of(FLOW)).batches():
             kept |= {record.key: record.value for record in records_of(one)}
-        found = [anchor for value in kept.values() if (anchor := anchors.parse(value)) is not None]
+        decoded = (stored_record.decode(anchors.Anchor, value) for value in kept.values())
+        found = [anchor for anchor in decoded if anchor is not None]
         # What retention has deleted behind an anchor cannot be compared.
         kept_behind = [one for one in found if one.target.end >= self.log.start_offset]
         return any(anchors.stands(one, *self.log.end_of_epoch(one.target.leader_epoch or 0)) for one in kept_behind)

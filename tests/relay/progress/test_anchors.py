@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.client import TopicPartition
+from mirror.client import OffsetAndMetadata, TopicPartition
 from mirror.relay.progress import anchors
 from mirror.relay.progress.anchors import INTERVAL_BYTES, INTERVAL_MS, NO_ANCHOR, SLOTS, Anchor, AnchorCount, AnchorKey
 from mirror.relay.progress.committed import Progress, from_offset, to_offset
+from mirror.relay.progress.stored_record import decode, encode
 from mirror.relay.progress.target_log import TargetMark
 
 TP = TopicPartition("paris.t", 3)
@@ -61,7 +62,9 @@ def test_count_is_stored_with_the_progress() -> None:
 
 @pytest.mark.parametrize("value", [None, 1, [], [1], [1, 2, 3], [-1, 5], ["1", 5], [1, 10**16], {"number": 1}])
 def test_count_that_cannot_be_read_is_none(value: object) -> None:
-    assert anchors.parse_count(value) == NO_ANCHOR
+    fields = {"v": 1, "source_cluster_id": "c", "topic_id": "t", "series": 7, "anchor": value}
+    found = from_offset(OffsetAndMetadata(5, None, json.dumps(fields)))
+    assert (found.series, found.anchor) == (7, NO_ANCHOR)
 
 
 # --- which are kept
@@ -132,7 +135,7 @@ def test_anchor_at_offset_0_always_stands() -> None:
 def test_anchor_is_read_as_it_was_written() -> None:
     made = _anchor(5, 50, 60, series=7)
     key = anchors.key_of(TP, made)
-    assert anchors.parse(anchors.encode(made)) == made
+    assert decode(Anchor, encode(made)) == made
     assert anchors.parse_key(json.loads(anchors.encode_key(key))) == key == AnchorKey(TP, anchors.slot_of(5))
 
 
@@ -150,7 +153,7 @@ def test_anchor_is_read_as_it_was_written() -> None:
     ],
 )
 def test_what_is_no_anchor_is_none(value: bytes | None) -> None:
-    assert anchors.parse(value) is None
+    assert decode(Anchor, value) is None
 
 
 @pytest.mark.parametrize(

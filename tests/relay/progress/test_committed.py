@@ -16,12 +16,12 @@ from mirror.relay.progress.committed import (
     SHARDS,
     Beginning,
     Progress,
-    ProgressStore,
     Searched,
     from_offset,
     group_of,
     latest_of,
     lazy_group_of,
+    read_progress,
     renewal_ms,
     to_offset,
 )
@@ -69,21 +69,21 @@ def _keep(cluster: FakeCluster, flow: str, progress: Mapping[TopicPartition, Pro
 def test_written_progress_is_read(cluster: FakeCluster) -> None:
     progress = {TopicPartition("paris.t", p): _progress(100 + p, epoch=None if p % 2 else p) for p in range(40)}
     admin = _keep(cluster, "flow", progress)
-    assert ProgressStore(admin, "flow").read(progress) == progress
+    assert read_progress(admin, "flow", progress) == progress
     assert len(cluster.groups) == len({group_of("flow", tp) for tp in progress})
 
 
 def test_no_progress_is_read_if_none_was_written(cluster: FakeCluster) -> None:
     admin = _keep(cluster, "flow", {TopicPartition("t", 0): _progress(5)})
-    assert ProgressStore(admin, "flow").read([TopicPartition("t", 1)]) == {}
-    assert ProgressStore(admin, "other").read([TopicPartition("t", 0)]) == {}
+    assert read_progress(admin, "flow", [TopicPartition("t", 1)]) == {}
+    assert read_progress(admin, "other", [TopicPartition("t", 0)]) == {}
 
 
 def test_progress_may_be_overwritten(cluster: FakeCluster) -> None:
     tp = TopicPartition("t", 0)
     _keep(cluster, "flow", {tp: _progress(9)})
     admin = _keep(cluster, "flow", {tp: _progress(5)})
-    assert ProgressStore(admin, "flow").read([tp])[tp].offset == 5
+    assert read_progress(admin, "flow", [tp])[tp].offset == 5
 
 
 def test_open_transaction_of_a_killed_copy_does_not_delay_a_plan(cluster: FakeCluster) -> None:
@@ -94,7 +94,7 @@ def test_open_transaction_of_a_killed_copy_does_not_delay_a_plan(cluster: FakeCl
     cluster.group_transactions[group].pending[7] = {tp: kept}
     with pytest.raises(KafkaTimeout, match="UNSTABLE_OFFSET_COMMIT"):
         admin.group_offsets(group, [tp])
-    assert ProgressStore(admin, "flow").read([tp])[tp].offset == 5
+    assert read_progress(admin, "flow", [tp])[tp].offset == 5
 
 
 def _claim(offset: int, generation: int = 5, time_ms: int = 77) -> Progress:
@@ -110,10 +110,13 @@ def test_claim_and_lazy_progress_are_stored_in_full() -> None:
 
 
 def test_fields_of_sequences_that_cannot_be_read_count_as_absent() -> None:
-    fields = {"way": "sequences", "producer": 4, "producers": 5, "attempt": 70_000, "ended": 1, "searched": [7]}
-    found = from_offset(OffsetAndMetadata(5, None, json.dumps(fields)))
+    fields = {"v": 1, "source_cluster_id": "c", "topic_id": "t", "way": "sequences", "producer_id": 4}
+    wrong = {"earlier_ids": 5, "attempt": 70_000, "ended": 1, "searched": [7]}
+    found = from_offset(OffsetAndMetadata(5, None, json.dumps(fields | wrong)))
+    assert (found.way, found.producer_id) == (Way.SEQUENCES, 4)
     assert (found.earlier_ids, found.attempt, found.ended, found.searched) == (frozenset(), -1, False, None)
-    found = from_offset(OffsetAndMetadata(5, None, json.dumps({"producers": ["x", -3, 9], "searched": [-1, 0]})))
+    wrong = {"earlier_ids": ["x", -3, 9], "searched": [-1, 0]}
+    found = from_offset(OffsetAndMetadata(5, None, json.dumps(fields | wrong)))
     assert (found.earlier_ids, found.searched) == (frozenset({9}), None)
 
 
@@ -159,13 +162,18 @@ def test_lazy_progress_is_read_for_partitions_that_are_copied_by_sequences_only(
     admin = _keep(cluster, "flow", {in_transactions: _progress(3), by_sequences: _claim(5)})
     for tp in (in_transactions, by_sequences):
         admin.commit_group_offsets(lazy_group_of("flow", tp), {tp: to_offset(_claim(8))})
-    found = ProgressStore(admin, "flow").read([in_transactions, by_sequences])
+    found = read_progress(admin, "flow", [in_transactions, by_sequences])
     assert {tp: progress.offset for tp, progress in found.items()} == {in_transactions: 3, by_sequences: 8}
 
 
 def test_metadata_names_the_source() -> None:
     kept = to_offset(_progress(5))
-    assert json.loads(kept.metadata) == {"v": 1, "cluster": "paris-cluster", "topic": "an-id", "time": 77}
+    assert json.loads(kept.metadata) == {
+        "v": 1,
+        "source_cluster_id": "paris-cluster",
+        "topic_id": "an-id",
+        "time_ms": 77,
+    }
     assert (kept.offset, kept.leader_epoch) == (5, 3)
 
 
@@ -188,6 +196,16 @@ def test_offset_of_another_program_has_no_source(metadata: str) -> None:
     ],
 )
 def test_beginning_is_stored_with_the_progress(stored: str, beginning: Beginning | None) -> None:
-    found = from_offset(OffsetAndMetadata(9, None, f'{{"begin": {stored}}}'))
+    own = '"v": 1, "source_cluster_id": "c", "topic_id": "t"'
+    found = from_offset(OffsetAndMetadata(9, None, f'{{{own}, "beginning": {stored}}}'))
+    assert found.topic_id == "t"
     assert found.beginning == beginning
     assert from_offset(to_offset(found)).beginning == beginning
+
+
+def test_what_belongs_to_sequences_is_not_stored_in_transactions() -> None:
+    """An attempt in transactions would search for what the attempts by sequences before it have appended."""
+    full = replace(_claim(5), earlier_ids=frozenset({6}), attempt=3, ended=True, searched=Searched(70, 2))
+    found = from_offset(to_offset(replace(full, way=Way.TRANSACTIONS)))
+    assert (found.way, found.producer_id, found.attempt, found.ended) == (Way.TRANSACTIONS, -1, -1, False)
+    assert (found.earlier_ids, found.searched) == (frozenset(), None)

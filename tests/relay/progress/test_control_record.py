@@ -56,18 +56,15 @@ def test_ended_run_is_not_active() -> None:
     assert not CONTROL.stopped(ended=True).other_run_active("run-0")
 
 
-def test_heartbeat_has_a_key_of_its_own() -> None:
-    """Older versions can read the new record, and theirs can be read."""
-    old = {"v": 1, "run": "run-1", "host": "h", "since": 5}
-    assert json.loads(CONTROL.to_offset().metadata) == old
-    assert json.loads(replace(CONTROL, seen_ms=9).to_offset().metadata) == {**old, "seen": 9}
-    assert from_offset(OffsetAndMetadata(3, None, json.dumps(old))) == CONTROL
-
-
-def test_generation_has_a_key_of_its_own() -> None:
-    old = json.loads(CONTROL.to_offset().metadata)
-    assert json.loads(replace(CONTROL, generation=9).to_offset().metadata) == {**old, "gen": 9}
-    assert CONTROL.generation == 0
+def test_its_fields_are_stored_but_for_the_job_which_is_the_offset() -> None:
+    stored = {"v": 1, "run": "run-1", "host": "h", "since_ms": 5}
+    assert json.loads(CONTROL.to_offset().metadata) == stored
+    assert json.loads(replace(CONTROL, seen_ms=9, generation=8).to_offset().metadata) == {
+        **stored,
+        "seen_ms": 9,
+        "generation": 8,
+    }
+    assert from_offset(OffsetAndMetadata(3, None, json.dumps(stored))) == CONTROL
 
 
 def test_run_without_a_heartbeat_for_a_minute_is_dead() -> None:

@@ -106,7 +106,8 @@ def put(cluster: FakeCluster, key: bytes | None, value: bytes | None) -> None:
     cluster.log(TOPIC).append(bytes(builder.build().view))
 
 
-GOOD = {"v": 1, "offset": 1, "epoch": 0, "cluster": "s", "topic": "t", "time": 0, "end": 1}
+PROGRESS = {"offset": 1, "leader_epoch": 0, "source_cluster_id": "s", "topic_id": "t"}
+GOOD = {"v": 1, "progress": PROGRESS, "target_end": 1}
 
 
 @pytest.mark.parametrize(
@@ -118,10 +119,10 @@ GOOD = {"v": 1, "offset": 1, "epoch": 0, "cluster": "s", "topic": "t", "time": 0
         b"[]",
         b"{}",
         json.dumps({**GOOD, "v": 2}).encode(),
-        json.dumps({**GOOD, "offset": -1}).encode(),
-        json.dumps({**GOOD, "offset": True}).encode(),
-        json.dumps({**GOOD, "end": "1"}).encode(),
-        json.dumps({**GOOD, "cluster": None}).encode(),
+        json.dumps({**GOOD, "progress": {**PROGRESS, "offset": -1}}).encode(),
+        json.dumps({**GOOD, "progress": {**PROGRESS, "offset": True}}).encode(),
+        json.dumps({**GOOD, "target_end": "1"}).encode(),
+        json.dumps({**GOOD, "progress": {**PROGRESS, "source_cluster_id": None}}).encode(),
     ],
 )
 def test_invalid_records_are_skipped_with_a_warning(
@@ -135,7 +136,7 @@ def test_invalid_records_are_skipped_with_a_warning(
     with caplog.at_level(logging.WARNING):
         assert topic.read([TP]) == {TP: kept(5)}
     (line,) = caplog.messages
-    assert line.startswith(f"{TOPIC}: 3 records are not understood and passed over, the first at offset 1: ")
+    assert line.startswith(f"{TOPIC}: 3 records are not understood and passed over, the first at offset 1; ")
 
 
 def test_record_has_the_documented_format(cluster: FakeCluster, topic: ProgressTopic) -> None:

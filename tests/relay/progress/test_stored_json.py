@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,34 +11,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirror.client import OffsetAndMetadata, TopicPartition
+from mirror.client import OffsetAndMetadata, Outcomes, TopicPartition
+from mirror.relay.futures import done
 from mirror.relay.progress import committed as progress
 from mirror.relay.progress import control_record as orders
 from mirror.relay.progress import progress_topic as progress_log
-from mirror.relay.progress.committed import Progress, ProgressStore
+from mirror.relay.progress.committed import Progress, read_progress
 from mirror.wire.decode import Record
 
 HOSTILE = [
     "[" * 4_000,
-    '{"v":1,"cluster":' + "[" * 4_000,
-    '{"time":' * 1_500,
-    '{"since": 1e400}',
-    '{"run": "a", "host": "h", "since": 1e400}',
-    '{"run": "a", "host": "h", "since": NaN}',
-    '{"run": "a", "host": "h", "since": 253402300800000}',
-    '{"run": ["a"], "host": "h", "since": 1}',
-    '{"run": "\\ud800", "host": "h", "since": 1}',
-    '{"time": 1e400, "left": [1e400, NaN, -Infinity]}',
-    '{"time": true, "left": [true, true, true]}',
-    f'{{"time": {10**4_000}, "left": [{10**300}, 0, 0]}}',
-    '{"time": -1, "left": [-1, 0, 0]}',
-    f'{{"time": {"9" * 5_000}}}',
-    '{"cluster": "\\ud800", "topic": {"a": 1}}',
+    '{"v":1,"source_cluster_id":' + "[" * 4_000,
+    '{"time_ms":' * 1_500,
+    '{"since_ms": 1e400}',
+    '{"run": "a", "host": "h", "since_ms": 1e400}',
+    '{"run": "a", "host": "h", "since_ms": NaN}',
+    '{"run": "a", "host": "h", "since_ms": 253402300800000}',
+    '{"run": ["a"], "host": "h", "since_ms": 1}',
+    '{"run": "\\ud800", "host": "h", "since_ms": 1}',
+    '{"time_ms": 1e400, "left": [1e400, NaN, -Infinity]}',
+    '{"time_ms": true, "left": [true, true, true]}',
+    f'{{"time_ms": {10**4_000}, "left": [{10**300}, 0, 0]}}',
+    '{"time_ms": -1, "left": [-1, 0, 0]}',
+    f'{{"time_ms": {"9" * 5_000}}}',
+    '{"source_cluster_id": "\\ud800", "topic": {"a": 1}}',
     '{"v": 1',
     "\x00",
 ]
 
-KEYS = ["v", "cluster", "topic", "time", "run", "host", "since", "stop", "ended", "offset", "epoch", "end"]
+KEYS = [
+    *("source_cluster_id", "topic_id", "time_ms", "run", "host", "since_ms", "stop", "ended", "offset", "leader_epoch"),
+    *("target_end", "way", "earlier_ids", "searched", "anchor", "beginning", "progress", "attempts"),
+]
 NUMBERS = st.integers() | st.floats() | st.integers(-(10**30), 10**30)
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text() | st.just("\ud800"),
@@ -46,14 +51,16 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 MARKS = st.fixed_dictionaries(
     {"end": st.integers(0, 2**63 - 1) | VALUES},
-    optional=dict.fromkeys(("id", "epoch", "producer"), VALUES)
+    optional=dict.fromkeys(("topic_id", "leader_epoch", "producer_id"), VALUES)
     | {"batch": VALUES | st.lists(st.integers(-1, 2**33), max_size=3)},
 )
+OWN = {"v": 1, "source_cluster_id": "c", "topic_id": "t", "run": "r", "host": "h", "since_ms": 1}
+"""What makes any other field count."""
 METADATA = (
     st.sampled_from(HOSTILE)
     | st.text()
-    | st.dictionaries(st.sampled_from(KEYS), VALUES).map(json.dumps)
-    | MARKS.map(lambda mark: json.dumps({"target": mark}))
+    | st.dictionaries(st.sampled_from(KEYS), VALUES).map(lambda fields: json.dumps(OWN | fields))
+    | MARKS.map(lambda mark: json.dumps(OWN | {"target": mark}))
 )
 
 
@@ -100,9 +107,13 @@ def test_invalid_offset_does_not_stop_a_plan(metadata: str) -> None:
     good, bad = TopicPartition("t", 0), TopicPartition("t", 1)
 
     class Groups:
-        def group_offsets(self, group: str, tps: Any, **_: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-            del group
-            return {tp: OffsetAndMetadata(7, None, metadata if tp == bad else '{"cluster":"paris"}') for tp in tps}
+        def offsets_of_groups_async(self, groups: Any, _: object = None) -> Future[Any]:
+            own = '{"v":1,"source_cluster_id":"paris","topic_id":"t"}'
+            of_each = {
+                group: Outcomes({tp: OffsetAndMetadata(7, None, metadata if tp == bad else own) for tp in tps}, {})
+                for group, tps in groups.items()
+            }
+            return done(Outcomes(of_each, {}))
 
-    found = ProgressStore(Groups(), "f").read([good, bad])
+    found = read_progress(Groups(), "f", [good, bad])
     assert (found[good].source_cluster_id, found[bad].offset) == ("paris", 7)

@@ -59,10 +59,10 @@ def test_progress_identifies_the_target_log(pair: FakePair) -> None:
     log = pair.log()
     last = [one for one in log.batches() if not one.is_control][-1]
     assert result == {
-        "id": str(pair.target.topics["paris.t"].topic_id),
+        "topic_id": str(pair.target.topics["paris.t"].topic_id),
         "end": last.next_offset,
-        "epoch": log.leader_epoch,
-        "producer": last.producer_id,
+        "leader_epoch": log.leader_epoch,
+        "producer_id": last.producer_id,
         **({"since": 0} if pair.exactly_once else {"batch": [last.producer_epoch, last.base_sequence]}),
     }
     _goes_on(pair, 5)
@@ -109,7 +109,7 @@ def _regrown(pair: FakePair) -> None:
 def _regrown_by_an_aborted_attempt(pair: FakePair) -> None:
     """An attempt of the same producer wrote there after the loss, and was aborted."""
     log = pair.log()
-    own = json.loads(pair.metadata())["target"]["producer"]
+    own = json.loads(pair.metadata())["target"]["producer_id"]
     epoch = log.batches()[-1].producer_epoch
     log.truncate(0)
     log.move(log.leader)
@@ -120,7 +120,7 @@ def _regrown_by_an_aborted_attempt(pair: FakePair) -> None:
 def _cut_back_below_an_open_transaction(pair: FakePair) -> None:
     """The attempt continues at a lower offset than it started at, and is aborted."""
     log = pair.log()
-    own = json.loads(pair.metadata())["target"]["producer"]
+    own = json.loads(pair.metadata())["target"]["producer_id"]
     epoch = log.batches()[-1].producer_epoch
     log.append_values(b"void", attributes=TRANSACTIONAL, producer_id=own, epoch=epoch)
     log.truncate(0)

@@ -13,7 +13,7 @@ from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress import anchors
 from mirror.relay.progress.anchors import key_of
-from mirror.relay.progress.committed import ProgressStore
+from mirror.relay.progress.committed import read_progress
 from mirror.relay.progress.progress_topic import ProgressTopic
 from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
@@ -106,7 +106,7 @@ def test_progress_is_that_of_the_healed_copy(site: Site) -> None:
     site.lose(0)
     site.write_and_copy(1)
     with Admin({"bootstrap.servers": site.pair.target.bootstrap}) as admin:
-        found = ProgressStore(admin, FLOW).read([TARGET])[TARGET]
+        found = read_progress(admin, FLOW, [TARGET])[TARGET]
     assert (found.offset, found.target.end if found.target else None) == (7, site.end_of(b"6"))
 
 

@@ -335,7 +335,7 @@ def test_a_target_that_does_not_answer_is_an_error(stream: Stream, monkeypatch: 
     def silent(*_: object, **__: object) -> None:
         raise KafkaTimeout("no answer")
 
-    monkeypatch.setattr("mirror.spark.planning.flow_observation.ProgressStore.read", silent)
+    monkeypatch.setattr("mirror.spark.planning.flow_observation.read_progress", silent)
     stream.site.a.add_topic("orders-new", [5])
     with pytest.raises(KafkaTimeout, match="no answer"):
         stream.discover()

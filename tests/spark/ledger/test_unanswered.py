@@ -102,9 +102,9 @@ def test_the_target_is_read_until_its_progress_stops(monkeypatch: pytest.MonkeyP
     offsets = iter([11, 12, 12, 13])
 
     class Noting(Admin):
-        def group_offsets(self, *arguments: object, **more: object) -> object:  # type: ignore[override]
+        def offsets_of_groups_async(self, *arguments: object, **more: object) -> object:  # type: ignore[override]
             self.commit_group_offsets(group_of("f", TP), {TP: to_offset(at(next(offsets)).progress[TP])})
-            return super().group_offsets(*arguments, **more)  # type: ignore[arg-type]
+            return super().offsets_of_groups_async(*arguments, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(reached, "Admin", Noting)
     monkeypatch.setattr(reached, "_REREAD_DELAY_S", 0.0)
@@ -118,7 +118,7 @@ def test_an_unreachable_target_is_awaited_no_longer_than_the_timeout(
     over = threading.Event()
 
     class Hung(Admin):
-        def group_offsets(self, *_: object, **__: object) -> object:  # type: ignore[override]
+        def offsets_of_groups_async(self, *_: object, **__: object) -> object:  # type: ignore[override]
             over.wait(60)
             return {}
 
