@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 from mirror.client import Admin
+from mirror.closing import Closing
 from mirror.groups.reader import GroupReader
 from mirror.groups.translation.logs import PATIENCE, FlowLogs
 from mirror.relay.model.policy import CopyPolicy
@@ -35,7 +36,7 @@ class FlowAccess:
         return OffsetTranslator(self.name, *options, self.policy, timeout_ms=TIMEOUT_MS, patience=PATIENCE)
 
 
-class FlowClusters:
+class FlowClusters(Closing):
     """The clients and readers of both clusters. Their calls wait; use them in one thread."""
 
     def __init__(self, flow: FlowAccess, clock: Clock) -> None:
@@ -54,12 +55,6 @@ class FlowClusters:
     def close(self) -> None:
         """Close the connections."""
         self._clients.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def network_ms(self) -> int:
         """Return the CPU time of the network threads, which all clients of the process share."""

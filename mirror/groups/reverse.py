@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Final, Self
+from typing import Final
 
 from mirror.client import AclOperation, OffsetAndMetadata, Outcomes, TopicPartition
+from mirror.closing import Closing
 from mirror.errors import KafkaError
 from mirror.groups.back_positions import BackPosition, BackReason, back_reason
 from mirror.groups.bundles import Committed
@@ -47,7 +48,7 @@ Found = tuple[list[BackPosition], list[str]]
 # Test: tests/copying/test_way_back.py::test_a_consumer_fails_over_and_back_with_no_record_skipped
 # Test: tests/groups/
 #   test_both_directions_on_fakes.py::test_the_way_back_by_hand_skips_nothing_and_counts_what_is_read_again
-class ReverseGroups:
+class ReverseGroups(Closing):
     """Reads the groups of a flow's target. Its calls wait for the clusters; use it in one thread."""
 
     def __init__(
@@ -75,10 +76,7 @@ class ReverseGroups:
             clock, at_once=_AT_ONCE, patience_ms=_PATIENCE_MS
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._clients.close()
 
     def read(self) -> Found:

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
-from typing import Final, Self
+from typing import Final
 
 from mirror.client import TopicPartition
+from mirror.closing import Closing
 from mirror.errors import Fenced, KafkaError, named
 from mirror.groups.bundles import Committed
 from mirror.groups.clusters import TIMEOUT_MS, FlowAccess, FlowClusters
@@ -42,7 +43,7 @@ _FULL_ROUNDS: Final = 6
 """Each of so many rounds reads the target's offsets of all groups, to find those that were taken over."""
 
 
-class GroupSync:
+class GroupSync(Closing):
     """Rounds of one flow. Its calls wait for the clusters; use it in one thread."""
 
     def __init__(
@@ -81,12 +82,6 @@ class GroupSync:
     def close(self) -> None:
         """Close the connections."""
         self._clients.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def round(self, *, write: bool = True, keep_logs: bool = False) -> GroupsReport:
         """Bring what groups have committed since the last round to the target; without ``write`` only look.

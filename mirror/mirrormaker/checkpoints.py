@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from mirror.client import Producer, RecordMetadata
+from mirror.closing import Closing
 from mirror.errors import InvalidArgument, KafkaError
 from mirror.mirrormaker.names import DefaultPolicy
 from mirror.mirrormaker.records import Checkpoint, CheckpointKey
@@ -64,7 +64,7 @@ def is_due(now: Translated, last: Checkpoint | None) -> bool:
 # Invariant: The last checkpoint of a group and partition in the log is its position: no round writes before the records
 #   of the one before have ended.
 # Test: tests/mirrormaker/test_checkpoints.py::test_the_last_checkpoints_are_the_positions_after_each_call_that_succeeds
-class CheckpointWriter:
+class CheckpointWriter(Closing):
     """Writes the checkpoints of one flow. Its calls wait for the target; use it in one thread.
 
     What others have written to the topic meanwhile counts as its own: another run of the flow, or MirrorMaker 2 before.
@@ -87,12 +87,6 @@ class CheckpointWriter:
             self._producer: Final = Producer({**topic.options, "max.block.ms": _MAX_BLOCK_MS})
             stack.callback(self._producer.close, timeout_ms=0)
             self._clients: Final = stack.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections, without waiting for what is on its way."""

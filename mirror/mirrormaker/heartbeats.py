@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from mirror.client import Producer
+from mirror.closing import Closing
 from mirror.errors import ClientClosed
 from mirror.mirrormaker.names import HEARTBEATS
 from mirror.mirrormaker.records import Heartbeat
@@ -35,7 +36,7 @@ class OutageReporter(Protocol):
         ...
 
 
-class HeartbeatWriter:
+class HeartbeatWriter(Closing):
     """Writes the heartbeats of one flow, one at a time."""
 
     def __init__(
@@ -49,12 +50,6 @@ class HeartbeatWriter:
         self._source, self._target = target, source
         self._clock: Final = clock or SystemClock()
         self._producer: Final = Producer({**source_options, "max.block.ms": _MAX_BLOCK_MS})
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def write(self) -> None:
         """Write a heartbeat, and wait for its acknowledgement. Raises KafkaError, ClientClosed after a close."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from mirror.client import Admin
+from mirror.closing import Closing
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import ConnectionFailed, KafkaTimeout, MirrorError
 from mirror.observation import Side, Sides
@@ -15,12 +16,11 @@ from mirror.spark.concurrent_calls import call_concurrently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import TracebackType
 
     from mirror.config.models import FlowConfig, MirrorConfig
 
 
-class Clusters:
+class Clusters(Closing):
     """Observes each cluster once until the block ends. For any thread."""
 
     def __init__(self, config: MirrorConfig, call_timeout_ms: int | None = None) -> None:
@@ -29,12 +29,6 @@ class Clusters:
         self._call_timeout_ms: Final = call_timeout_ms
         self._lock: Final = threading.Lock()
         self._sides: Final[dict[str, Side]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the clients; the next observation opens new ones."""

@@ -7,10 +7,10 @@ records then, and looks exact.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from mirror.client import Consumer, OffsetAndMetadata
+from mirror.closing import Closing
 from mirror.errors import KafkaError
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.batches.own_appends import OwnAppends, committed_behind
@@ -27,7 +27,7 @@ _NO_EPOCH: Final = -1
 """No marker has it: the log is read to its end."""
 
 
-class LostCommits:
+class LostCommits(Closing):
     """Reads the target's logs behind the progress. Its calls wait for the cluster; use it in one thread."""
 
     def __init__(self, target_options: Mapping[str, object], clock: Clock, stall_ms: int, *, markers: int) -> None:
@@ -40,10 +40,7 @@ class LostCommits:
         self._stall_ms: Final = stall_ms
         self._markers: Final = markers
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def close(self) -> None:
         self._target.close(timeout_ms=0)
 
     def check(self, facts: Facts | Continuation) -> tuple[Facts | Continuation, bool]:

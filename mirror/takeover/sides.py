@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from mirror.client import Admin, TopicPartition
+from mirror.closing import Closing
 from mirror.errors import BrokerError, FlowError, KafkaError
 from mirror.mirrormaker.connect_status import Status, StatusKey
 from mirror.relay.progress.control_record import control_partition
@@ -51,7 +51,7 @@ class TakeoverRequest:
     """Whether the flow commits the positions of a consumer group on the target; None: it commits none."""
 
 
-class TakeoverSides:
+class TakeoverSides(Closing):
     """The clients of both clusters. Its calls wait; use it in one thread."""
 
     def __init__(
@@ -90,10 +90,7 @@ class TakeoverSides:
             self._clients: Final = stack.pop_all()
         self.facts: Final = FactsReader(request.flow, self.source, self.target)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def close(self) -> None:
         self._clients.close()
 
     def check_flow_rests(self) -> None:

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from mirror.client import TopicPartition
+from mirror.closing import Closing
 from mirror.errors import BrokerError, KafkaError, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.takeover.adopting import GroupAdoption
@@ -39,7 +39,7 @@ _ATTEMPTS: Final = 5
 """So many times, a second apart, the target's logs are read until no transaction is open there."""
 
 
-class Takeover:
+class Takeover(Closing):
     """One takeover. Its calls wait for the clusters; use it in one thread."""
 
     def __init__(
@@ -81,10 +81,7 @@ class Takeover:
             self._clients: Final = stack.pop_all()
         self._warnings: list[str] = []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def close(self) -> None:
         self._clients.close()
 
     def run(self) -> TakeoverReport:

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from mirror.client import Admin, TopicPartition
+from mirror.closing import Closing
 from mirror.errors import KafkaError, MirrorMakerResumed
 from mirror.relay.progress.flow_topic import cluster_options
 from mirror.takeover.resumption import resumption, running_task, stored_position
@@ -38,7 +38,7 @@ _CALL_MS: Final = 5_000
 # Test: tests/takeover/test_watch_on_fakes.py::test_the_next_run_reads_only_what_was_not_read_before
 # Test: tests/takeover/test_watch_on_fakes.py::test_a_log_that_an_election_has_cut_is_no_sign
 # Test: tests/spark/driver/test_takeover_watch.py::test_a_run_is_asked_to_end_once_mirrormaker_copies_again
-class MirrorMakerWatch:
+class MirrorMakerWatch(Closing):
     """The watch of one flow. Its calls wait for the clusters, and for one another; for any thread."""
 
     def __init__(
@@ -72,10 +72,7 @@ class MirrorMakerWatch:
             ]
             self._clients: Final = stack.pop_all()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def close(self) -> None:
         with self._lock:
             self._due_ms = math.inf
             self._clients.close()
@@ -132,7 +129,7 @@ class MirrorMakerWatch:
             self._warn(f"how far MirrorMaker 2's topics were read could not be stored for the next run: {error}")
 
 
-class _Topics:
+class _Topics(Closing):
     """The clients of a cluster that has topics of MirrorMaker 2."""
 
     def __init__(self, options: Mapping[str, object], clock: Clock) -> None:
@@ -143,10 +140,7 @@ class _Topics:
             stack.callback(self.reader.close)
             self._clients: Final = stack.pop_all()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def close(self) -> None:
         self._clients.close()
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from mirror.client import Consumer, Fetched, TopicPartition
+from mirror.closing import Closing
 from mirror.consumer.settings import ConsumerSettings
 from mirror.errors import KafkaTimeout
 from mirror.timing import Clock, StallTimer
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    pass
 
 _PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
 """Less wastes what a broker cuts off at the end of each response, which is fetched again."""
@@ -19,7 +20,7 @@ _FETCH_BYTES: Final = 32 * 1024 * 1024
 _FIXED: Final = {"isolation.level": "read_committed", "auto.offset.reset": "none"}
 
 
-class LogReader:
+class LogReader(Closing):
     """A consumer of one cluster. For one thread."""
 
     def __init__(self, options: Mapping[str, object], clock: Clock, stall_ms: int) -> None:
@@ -66,9 +67,3 @@ class LogReader:
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mirror.client import Admin, Consumer, Fetched, OffsetAndMetadata, Outcomes, TopicPartition
+from mirror.closing import Closing
 from mirror.cluster.settings import ClusterSettings
 from mirror.relay.batches.appended import ExpectedRecords, Unproved
 from mirror.relay.batches.reencode import ReencodeSpec
@@ -30,8 +31,6 @@ from mirror.timing import Timer
 from mirror.wire.integers import INT64_MAX
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from mirror.relay.batches.reencode_decision import IsForeign
     from mirror.relay.model.policy import CopyPolicy
     from mirror.relay.offsets.extents import Extent
@@ -54,7 +53,7 @@ class Patience(NamedTuple):
     """While nothing arrives of a log that is read."""
 
 
-class OffsetTranslator:
+class OffsetTranslator(Closing):
     """Translates offsets of one flow, for as long as its progress is as it was when a partition was opened.
 
     Its calls wait for the clusters. Use it in one thread.
@@ -103,12 +102,6 @@ class OffsetTranslator:
     def close(self) -> None:
         """Close the connections."""
         self._clients.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def open(
         self, partitions: Mapping[TopicPartition, TopicPartition], topic_ids: TopicIds | None = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Collection, Mapping
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 from mirror.client import LATEST, Admin, ConfigResource, TopicPartition
+from mirror.closing import Closing
 from mirror.consumer.fetched import Fetched
 from mirror.errors import FlowError, KafkaError, NotRetriable
 from mirror.relay.batches.reencode_decision import IsForeign
@@ -154,7 +155,7 @@ def open_origin(
     return origin
 
 
-class LocalOrigin:
+class LocalOrigin(Closing):
     """Decides what was produced on a flow's source; reads the registry there. Thread-safe."""
 
     def __init__(
@@ -181,12 +182,6 @@ class LocalOrigin:
         """Close the connections."""
         self._followed.close()
         self._admin.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def undecided(self, fetched: Fetched) -> set[int]:
         """Return the producer ids of a fetch that have to be decided first."""

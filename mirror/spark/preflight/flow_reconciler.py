@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mirror.alignment import acls, topic_configs, topic_deletions
 from mirror.alignment.acl_selection import AclRules, beginnings_of, prefixes_of
@@ -20,6 +20,7 @@ from mirror.alignment.reductions import ReductionRules
 from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS
 from mirror.alignment.topic_configs import AlignmentRules, ConfigAlignment
 from mirror.alignment.topic_deletions import DeletionRules, TopicDeletions
+from mirror.closing import Closing
 from mirror.config.flow_rules import target_options
 from mirror.errors import AuthorizationFailed, Fenced, MirrorError, problem_of
 from mirror.groups.kept_groups import KeptGroups
@@ -113,7 +114,7 @@ def fenced_in(reports: Mapping[str, KindReport]) -> Fenced | None:
 # Test: tests/spark/driver/test_reconciling.py::test_what_keeps_one_kind_from_being_in_step_keeps_no_other
 # Test: tests/spark/driver/test_reconciling.py::test_no_topic_is_deleted_if_it_is_not_known_what_configurations_take
 # Test: tests/spark/driver/test_reconciling.py::test_what_was_done_is_reported_whatever_fails_after_it
-class FlowReconciler:
+class FlowReconciler(Closing):
     """The rounds of a flow over clients that the caller closes, by its configuration. For one thread."""
 
     def __init__(self, config: MirrorConfig, flow: FlowConfig) -> None:
@@ -138,10 +139,7 @@ class FlowReconciler:
         self._acls: Final = AclAlignment(flow.name, options, inventory.records, rules, clock, others, kept.names)
         self._last: KindReports = {}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._clients.close()
 
     def round(

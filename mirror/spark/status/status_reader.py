@@ -9,8 +9,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
+from mirror.closing import Closing
 from mirror.errors import KafkaError, MirrorError
 from mirror.relay.progress.status_topic import STATUS_MS, StatusFollower
 from mirror.runtime.clock import SystemClock
@@ -25,7 +26,6 @@ from mirror.telemetry.lag.lags import UNKNOWN_LAG, LagTracker, totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from types import TracebackType
 
     from mirror.client import TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -52,7 +52,7 @@ _RESUMED_INTERVAL_MS: Final = 10_000
 """What runs have found of MirrorMaker 2 is read again after so long."""
 
 
-class StatusReader:
+class StatusReader(Closing):
     """Reads the status of one flow again and again; rates need two readings at least.
 
     Between readings it keeps its connections, the samples of offsets, and what :class:`FlowObserver` caches.
@@ -91,12 +91,6 @@ class StatusReader:
         self._index_due_ms = 0
         self._resumed: str | None = None
         self._resumed_due_ms = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections; the next reading opens new ones."""

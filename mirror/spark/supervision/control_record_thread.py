@@ -13,9 +13,10 @@ import queue
 import threading
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from mirror.client import Admin
+from mirror.closing import Closing
 from mirror.errors import KafkaError, MirrorError
 from mirror.observation import Side
 from mirror.relay.progress.control_record import POLL_INTERVAL_MS
@@ -27,7 +28,6 @@ from mirror.spark.supervision.flow_states import Held, OtherRunClaimed, Resumed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
     from mirror.config.models import FlowConfig
     from mirror.relay.progress.control_record import Attempts, RunControl
@@ -101,7 +101,7 @@ class ClaimedRun:
 # Test: tests/spark/supervision/test_control_record_thread.py::test_the_end_of_a_job_is_no_stop_of_the_flow
 # Test: tests/spark/driver/
 #   test_stream_control.py::test_a_run_whose_target_is_edited_is_controlled_until_its_tasks_have_ended
-class ControlRecordThread:
+class ControlRecordThread(Closing):
     """Renews the record of the flow's last claim each 10 s, and follows it each second. All methods are thread-safe.
 
     ``post`` is called in the thread with what the record says each time: Held if ``mirror stop`` has asked the run to
@@ -149,12 +149,6 @@ class ControlRecordThread:
         self._warned = ""
         self._thread: Final = threading.Thread(target=self._repeat, name=f"mirror-control-{flow.name}", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     # --- for other threads
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, Self
+from typing import Final
 
 from mirror.client import Consumer, Fetched, OffsetAndMetadata, TopicPartition
+from mirror.closing import Closing
 from mirror.errors import KafkaError, KafkaTimeout, LogTruncated, OffsetOutOfRange
 from mirror.relay.batches.appended import Differs, ExpectedRecords, Shift, Unproved, compare, find_shifted
 from mirror.relay.batches.own_appends import Committed, OwnAppends, committed_behind
@@ -58,7 +59,7 @@ _MAX_PATIENCE_MS: Final = 32_000
 #   test_sequences_races.py::test_batch_of_an_earlier_attempt_that_arrives_before_the_late_marker_is_found
 # Test: tests/relay/partition/search/
 #   test_position_search.py::test_log_that_is_cut_while_it_is_searched_is_resolved_again
-class LogPositionSearch:
+class LogPositionSearch(Closing):
     """The :class:`PositionSearch` of a task.
 
     Its clients are created when they are needed, and kept: at most as many of each cluster as slices were running at
@@ -123,12 +124,6 @@ class LogPositionSearch:
         """Close the clients, those in use when their slice ends, which is soon."""
         for consumers in (self.source, self.target):
             consumers.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class LogSearch:

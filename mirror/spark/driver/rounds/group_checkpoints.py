@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
+from mirror.closing import Closing
 from mirror.config.flow_rules import target_options
 from mirror.errors import KafkaError
 from mirror.mirrormaker.checkpoints import CheckpointWriter, Translated
@@ -22,7 +23,7 @@ _ACKNOWLEDGED_MS: Final = 5_000
 """The time that checkpoints have to be acknowledged. A stream's next round takes the acknowledgements that are late."""
 
 
-class CheckpointedRounds:
+class CheckpointedRounds(Closing):
     """The rounds of one flow: commits on the target, and checkpoints of the same positions, or one of both.
 
     Its calls wait for the clusters; use it in one thread.
@@ -39,10 +40,7 @@ class CheckpointedRounds:
                 self._checkpoints = stack.enter_context(writer)
             self._clients: Final = stack.pop_all()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._clients.close()
 
     def has_news(self) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from mirror.alignment.differences import KindReport
 from mirror.alignment.inventory import TIMEOUT_MS
 from mirror.alignment.sync_state import CONFIGS
+from mirror.closing import Closing
 from mirror.errors import printable
 from mirror.groups.positions import GroupsReport
 from mirror.runtime.clock import SystemClock
@@ -53,7 +54,7 @@ class CreatedTopics:
                 self._of_flow.get(flow, {}).pop(topic, None)
 
 
-class Reconciling:
+class Reconciling(Closing):
     """The rounds about topics and ACLs of one flow. Its calls wait for the clusters; use it in one thread."""
 
     def __init__(self, config: MirrorConfig, flow: FlowConfig, created: CreatedTopics, *, beside_copies: bool) -> None:
@@ -69,10 +70,7 @@ class Reconciling:
         self._observe: Final = sides.again
         self._admins: Final = [side.admin for side in sides]
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._clients.close()
 
     def round(self) -> KindReports:
