@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from tests.benchmarks.mirrormaker import mirrormaker
 from tests.conftest import NewCluster
+from tests.copying.group_site import commit
 from tests.copying.pair import End
 from tests.e2e.site import Run, Site
 from tests.migration.guide import commands
@@ -68,11 +68,6 @@ class Afternoon:
             every_s=0.5,
         )
 
-    def commit(self, topic: str, offset: int) -> None:
-        consumer = Consumer({"bootstrap.servers": self.source.address, "group.id": GROUP})
-        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-        consumer.close()
-
 
 @pytest.fixture
 def afternoon(tmp_path: Path, new_cluster: NewCluster) -> Iterator[Afternoon]:
@@ -90,7 +85,7 @@ def test_a_flow_is_taken_over_and_handed_back_by_the_commands_of_the_guide(after
     site = afternoon.site
     for topic in ("orders", "payments"):
         afternoon.write(topic, VALUES[:200])
-    afternoon.commit("orders", 137)
+    commit(afternoon.source, GROUP, "orders", 137)
     with mirrormaker(site.folder, afternoon.settings, heap=HEAP):
         for topic in ("orders", "payments"):
             afternoon.await_copied(topic, 200)

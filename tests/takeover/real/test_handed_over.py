@@ -6,10 +6,9 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as ConfluentPartition
 
 from mirror.mirrormaker.records import Checkpoint, CheckpointKey
+from tests.copying.group_site import commit
 from tests.e2e.site import Site
 from tests.mirrormaker.kafkas_classes import kafkas_classes
 from tests.polling import eventually
@@ -28,7 +27,7 @@ def with_checkpoints(site: MirrorMakerSite) -> Log:
     log = Log(site.plain, 0)
     site.source.fill(log.topic, VALUES)
     for group, offset in GROUPS.items():
-        commit(site, f"{site.flow}-{group}", log, offset)
+        commit(site.source, f"{site.flow}-{group}", log.topic, offset, partition=log.partition)
     pair = f"{site.alias}->{site.other}"
     site.settings.update(
         {
@@ -39,12 +38,6 @@ def with_checkpoints(site: MirrorMakerSite) -> Log:
         }
     )
     return log
-
-
-def commit(site: MirrorMakerSite, group: str, log: Log, offset: int) -> None:
-    consumer = Consumer({"bootstrap.servers": site.source.address, "group.id": group})
-    consumer.commit(offsets=[ConfluentPartition(*log, offset)], asynchronous=False)
-    consumer.close()
 
 
 def checkpoints(site: MirrorMakerSite) -> dict[str, list[Checkpoint]]:
@@ -76,7 +69,7 @@ def test_checkpoints_go_on_without_a_step_back(site: MirrorMakerSite, tmp_path: 
     )
     assert site.takeover()["complete"]
     site.source.fill(log.topic, [b"%d" % number for number in range(300, 320)])
-    commit(site, f"{site.flow}-late", log, 310)
+    commit(site.source, f"{site.flow}-late", log.topic, 310, partition=log.partition)
     folder = Site(site.folder)
     run = folder.run("--flow", site.flow)
     assert (run.status, run.errors) == (0, []), run
