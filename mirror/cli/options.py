@@ -12,7 +12,12 @@ from mirror.spark.driver import job_options
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
 
-Config = Annotated[Path, typer.Option(job_options.CONFIG.name, readable=False, help=job_options.CONFIG.help)]
+Config = Annotated[
+    Path,
+    typer.Option(
+        job_options.CONFIG.name, envvar=job_options.CONFIG_VARIABLE, readable=False, help=job_options.CONFIG.help
+    ),
+]
 Flow = Annotated[str | None, typer.Option(job_options.FLOW.name, help=job_options.FLOW.help)]
 ReportDir = Annotated[
     Path, typer.Option(job_options.REPORT_DIR.name, help=job_options.REPORT_DIR.help, file_okay=False)

@@ -24,7 +24,9 @@ KeyPath: TypeAlias = tuple[str, ...]
 PREFIX: Final = "MIRROR_"
 LEVEL: Final = "__"
 
-OWN: Final = frozenset({"MIRROR_DEBUG", "MIRROR_KAFKA_HOME", "MIRROR_LOG_FORMAT", "MIRROR_SECRETS_DIR"})
+OWN: Final = frozenset(
+    {"MIRROR_CONFIG", "MIRROR_DEBUG", "MIRROR_KAFKA_HOME", "MIRROR_LOG_FORMAT", "MIRROR_SECRETS_DIR"}
+)
 """Variables of this program that override no key."""
 
 _OWN_PREFIXES: Final = ("MIRROR_JOB_", *(f"MIRROR_{kind}_" for kind in ("BENCH", "CAMPAIGN", "E2E", "FAULTS", "FUZZ")))

@@ -65,7 +65,7 @@ class FileSource(TomlConfigSettingsSource):
         self._text = text
         try:
             if text is None and not path.exists():
-                self._refuse("no such file; give the configuration's path with --config")
+                self._refuse("no such file; give the configuration's path with --config or MIRROR_CONFIG")
             if text is None and not path.is_file():
                 self._refuse("not a file; give the path of a TOML file")
         except OSError as error:

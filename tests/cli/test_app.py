@@ -233,7 +233,7 @@ def test_the_real_command_in_a_process_of_its_own() -> None:
         check=False,
     )
     assert (bad.returncode, bad.stdout) == (1, "")
-    assert bad.stderr == "mirror: no.toml: no such file; give the configuration's path with --config\n"
+    assert bad.stderr == "mirror: no.toml: no such file; give the configuration's path with --config or MIRROR_CONFIG\n"
 
 
 @pytest.mark.parametrize(

@@ -16,15 +16,18 @@ from typing import Annotated, Final, Never
 
 import typer
 
-from mirror.cli.options import AsJson, Config, ReportDir
+from mirror.cli.options import AsJson, ReportDir
 from mirror.errors import SandboxError
 from mirror.sandbox.cluster import Cluster
-from mirror.spark.driver.job_options import DEFAULT_REPORT_DIR
+from mirror.spark.driver.job_options import CONFIG, DEFAULT_REPORT_DIR
 
 _CONFIG: Final = Path("config/demo.toml")
 _TOPIC: Final = "orders"
 _TARGET_TOPIC: Final = "source.orders"
 _STOP_TIMEOUT_S: Final = 30.0
+
+# Not MIRROR_CONFIG: it names clusters of the user's own, and the demo copies between those that it starts.
+Config = Annotated[Path, typer.Option(CONFIG.name, readable=False, help=CONFIG.help)]
 
 
 def demo(

@@ -8,9 +8,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +29,9 @@ class Option(NamedTuple):
     name: str
     help: str
 
+
+CONFIG_VARIABLE: Final = "MIRROR_CONFIG"
+"""The environment variable whose value is the default of ``--config``."""
 
 CONFIG: Final = Option("--config", "The TOML file with clusters and flows.")
 FLOW: Final = Option("--flow", "Only this flow (default: all).")
@@ -59,7 +63,6 @@ class JobOptions:
     def parse(cls, arguments: Sequence[str], *, script: str, description: str, stream: bool) -> JobOptions:
         """Parse the ``arguments`` of ``script``. Prints the usage and exits with status 2 if they are wrong."""
         parser = argparse.ArgumentParser(prog=script, description=description)
-        parser.add_argument(CONFIG.name, type=Path, required=True, help=CONFIG.help)
         parser.add_argument(FLOW.name, help=FLOW.help)
         parser.add_argument(REPORT_DIR.name, type=Path, default=DEFAULT_REPORT_DIR, help=REPORT_DIR.help)
         parser.add_argument(SECRETS_DIR.name, type=Path, help=SECRETS_DIR.help)
@@ -70,7 +73,7 @@ class JobOptions:
         parser.add_argument(DEBUG.name, action="store_true", help=DEBUG.help)
         if stream and AVAILABLE_NOW in arguments:
             parser.error(f"{AVAILABLE_NOW}: {INSTEAD_OF_AVAILABLE_NOW}")
-        return cls(**vars(parser.parse_args(arguments)))
+        return cls(**parse_with_config(parser, arguments))
 
     def to_arguments(self) -> list[str]:
         """Return the arguments that :meth:`parse` turns into these options."""
@@ -83,6 +86,18 @@ class JobOptions:
         }
         flags = {ALL: self.all_partitions, JSON: self.as_json, DEBUG: self.debug}
         return as_arguments(values, flags)
+
+
+def parse_with_config(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the options of ``parser``, and ``--config``, by name. Exits with status 2 if they are wrong."""
+    default = os.environ.get(CONFIG_VARIABLE) or None
+    parser.add_argument(CONFIG.name, type=Path, default=default, help=f"{CONFIG.help} (else {CONFIG_VARIABLE})")
+    options = vars(parser.parse_args(arguments))
+    if options["config"] is None:
+        parser.error(
+            f"{CONFIG.name} is missing, and so is the environment variable {CONFIG_VARIABLE}; give one of them"
+        )
+    return options
 
 
 def as_arguments(values: Mapping[Option, object], flags: Mapping[Option, bool]) -> list[str]:

@@ -18,6 +18,7 @@ from mirror.spark.driver.job_options import (
     SECRETS_DIR,
     Option,
     as_arguments,
+    parse_with_config,
 )
 from mirror.verify.proof import Proof, ProofError, parse_proof
 
@@ -62,7 +63,6 @@ class VerifyOptions:
     def parse(cls, arguments: Sequence[str], *, script: str, description: str) -> VerifyOptions:
         """Parse the ``arguments`` of ``script``. Prints the usage and exits with status 2 if they are wrong."""
         parser = argparse.ArgumentParser(prog=script, description=description)
-        parser.add_argument(CONFIG.name, type=Path, required=True, help=CONFIG.help)
         parser.add_argument(FLOW.name, help=FLOW.help)
         parser.add_argument(VERIFY_DIR.name, type=Path, default=DEFAULT_VERIFY_DIR, help=VERIFY_DIR.help)
         parser.add_argument(SECRETS_DIR.name, type=Path, help=SECRETS_DIR.help)
@@ -73,7 +73,7 @@ class VerifyOptions:
             parser.add_argument(option.name, dest=name, action="store_true", help=option.help)
         parser.add_argument(JSON.name, dest="as_json", action="store_true", help=JSON.help)
         parser.add_argument(DEBUG.name, action="store_true", help=DEBUG.help)
-        options = cls(**vars(parser.parse_args(arguments)))
+        options = cls(**parse_with_config(parser, arguments))
         if options.wrong_usage:
             parser.error(options.wrong_usage)
         return options
