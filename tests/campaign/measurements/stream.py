@@ -336,7 +336,8 @@ def failure_seen_s(load: Load, stream: Stream) -> float:
     """Produce a record that the target does not take; return after how many seconds the stream says so."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, COPY)
     resource.add_incremental_config(ConfigEntry("max.message.bytes", "50000", incremental_operation=_SET))
-    (changed,) = AdminClient({"bootstrap.servers": load.target}).incremental_alter_configs([resource]).values()
+    admin = AdminClient({"bootstrap.servers": load.target})
+    (changed,) = admin.incremental_alter_configs([resource]).values()
     changed.result(timeout=60)
     producer = Producer({"bootstrap.servers": load.source, "linger.ms": 0})
     producer.produce(TOPIC, os.urandom(100_000), partition=0)
