@@ -4,6 +4,12 @@
 set -eu
 spark=/opt/spark
 
+# Hadoop's login fails for a user without a passwd entry, and the root is read-only.
+if ! getent passwd "$(id -u)" > /dev/null; then
+    printf 'mirror:x:%s:%s::%s:/bin/sh\n' "$(id -u)" "$(id -g)" "$HOME" > "$HOME/passwd"
+    export LD_PRELOAD=libnss_wrapper.so NSS_WRAPPER_PASSWD="$HOME/passwd" NSS_WRAPPER_GROUP=/etc/group
+fi
+
 case "${1-}" in
 driver)
     shift

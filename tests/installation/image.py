@@ -19,8 +19,8 @@ USER: Final = 1_000_720_000
 """As OpenShift chooses users: without an entry in passwd, in group 0."""
 _RELEASE: Final = "bookworm"
 _PACKAGES: Final = "python3,python3-venv,ca-certificates"
-_OF_THIS_HOST: Final = ("etc/ssl/certs/ca-certificates.crt", "etc/pip.conf", "etc/resolv.conf")
-"""How this host reaches its package registries."""
+_OF_THIS_HOST: Final = ("etc/ssl/certs/ca-certificates.crt", "etc/pip.conf", "etc/resolv.conf", "etc/hosts")
+"""How this host reaches its package registries, and knows its own name, as a container does."""
 _BASE: Final = "localhost/mirror-base"
 _TAG: Final = "localhost/mirror"
 _ENTER: Final = """
