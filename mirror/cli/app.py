@@ -50,6 +50,7 @@ _COMMANDS: Final = {
     "forget": _Lazy("forget", "forget", "Remove what a flow keeps on its clusters; never data."),
     "doctor": _Lazy("doctor", "doctor", "Find what keeps flows from working, on this host and on clusters."),
     "check-config": _Lazy("check_config", "check_config", "Check a configuration and show its effective values."),
+    "config-schema": _Lazy("config_schema", "config_schema", "Print the JSON Schema of configurations, for editors."),
     "import": _Lazy("import_file", "import_file", "Turn a MirrorMaker 2 configuration into one of ours."),
     "lint": _Lazy("lint", "lint", "Show what is wrong or surprising in a MirrorMaker 2 configuration."),
     "takeover": _Lazy("takeover", "takeover", "Begin where MirrorMaker 2 has stopped, in the same topics."),

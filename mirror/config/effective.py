@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Tables = dict[str, dict[str, dict[str, Any]]]
 
-_UNSETTABLE: Final = frozenset({"transactional.id", "compression.type", "auto.offset.reset"})
+UNSETTABLE: Final = frozenset({"transactional.id", "compression.type", "auto.offset.reset"})
 """Keys that a flow may not set, since the copy sets them itself."""
 
 
@@ -70,7 +70,7 @@ def _cluster_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _consumer_defaults(config: MirrorConfig, flow: FlowConfig) -> dict[str, Any]:
     settings = ConsumerSettings.parse(source_options(config, flow))
-    return _defaults(CONSUMER_KEYS.values(), without=_UNSETTABLE | WITHOUT_EFFECT["consumer"].keys()) | {
+    return _defaults(CONSUMER_KEYS.values(), without=UNSETTABLE | WITHOUT_EFFECT["consumer"].keys()) | {
         "max.partition.fetch.bytes": PARTITION_FETCH_BYTES,
         "fetch.max.wait.ms": settings.fetch_max_wait_ms,
     }
@@ -81,7 +81,7 @@ def _producer_defaults(config: MirrorConfig, flow: FlowConfig) -> dict[str, Any]
     settings = ProducerSettings.parse(options)
     delivery_timeout_ms, request_ms = settings.delivery_timeout_ms, settings.cluster.request_timeout_ms
     merged_bytes = batch_bytes(settings.batch_size, settings.buffer_memory)
-    found = _defaults(PRODUCER_KEYS.values(), without=_UNSETTABLE | WITHOUT_EFFECT["producer"].keys()) | {
+    found = _defaults(PRODUCER_KEYS.values(), without=UNSETTABLE | WITHOUT_EFFECT["producer"].keys()) | {
         "delivery.timeout.ms": delivery_timeout_ms,
         "ack.timeout.ms": settings.ack_timeout_ms,
         "batch.size": merged_bytes if flow.compression == "source" else min(merged_bytes, RECOMPRESSED_BATCH_BYTES),

@@ -5,16 +5,13 @@ python -m tests.config.key_tables     # writes them again
 
 from __future__ import annotations
 
-import ast
-import inspect
-import itertools
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from mirror.config.flow_settings import FlowSettings
+from mirror.config.json_schema import meanings_of
 from mirror.config.own_tables import FLOW_NAME, OwnTable
 from mirror.config.schema import CLUSTER_KEYS
 from tests.generated_blocks import table, with_block
@@ -58,21 +55,6 @@ def _of_clusters() -> Iterator[tuple[str, str, str]]:
 def _shown(default: object) -> str:
     text = json.dumps(default)
     return f"`{text}`" if isinstance(default, str | bool | tuple | dict) else text
-
-
-def meanings_of(model: type[OwnTable]) -> dict[str, str]:
-    """Return the text that stands below each field of ``model`` that has one, by the field's name."""
-    (body,) = [
-        node.body
-        for node in ast.parse(inspect.getsource(sys.modules[model.__module__])).body
-        if isinstance(node, ast.ClassDef) and node.name == model.__name__
-    ]
-    found = {}
-    for field, below in itertools.pairwise(body):
-        match field, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                found[name] = " ".join(text.split())
-    return found
 
 
 if __name__ == "__main__":
