@@ -35,6 +35,7 @@ class _Lazy(NamedTuple):
 
 
 _COMMANDS: Final = {
+    "init": _Lazy("init", "init", "Write a first configuration, and say how to go on."),
     "run": _Lazy("run", "run", "Copy what is new, once, as a Spark job.", SPARK),
     "stream": _Lazy("run", "stream", "Follow topics, as a Spark stream, until it is stopped.", SPARK),
     "stop": _Lazy("stop", "stop", "Stop a flow's stream in order, on whichever host it runs."),
