@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from mirror.client import Admin
@@ -46,3 +48,12 @@ class FakeAdmin(Admin):
         self.network_thread: Any = _TurnedByHand(self.client)
         self._asked = PendingRequests("Admin")
         self._closed = False
+
+
+class PromptAdmin(FakeAdmin):
+    """An Admin whose futures are done as soon as they are returned, for code that waits for them by ``result()``."""
+
+    def _later(self, make: Callable[[], CompletableEvent[T]]) -> Future[T]:
+        future = super()._later(make)
+        self.client.run_until(future.done)
+        return future

@@ -26,7 +26,7 @@ from mirror.relay.progress.committed import (
     to_offset,
 )
 from mirror.relay.progress.target_log import TargetMark
-from tests.fakes.admin import FakeAdmin
+from tests.fakes.admin import PromptAdmin
 from tests.fakes.cluster import FakeCluster
 
 _GOLDEN = {
@@ -59,8 +59,8 @@ def test_partitions_are_spread_over_all_groups() -> None:
     assert groups == {f"mirror.flow.{shard}" for shard in range(SHARDS)}
 
 
-def _keep(cluster: FakeCluster, flow: str, progress: Mapping[TopicPartition, Progress]) -> FakeAdmin:
-    admin = FakeAdmin(cluster)
+def _keep(cluster: FakeCluster, flow: str, progress: Mapping[TopicPartition, Progress]) -> PromptAdmin:
+    admin = PromptAdmin(cluster)
     for tp, each in progress.items():
         admin.commit_group_offsets(group_of(flow, tp), {tp: to_offset(each)})
     return admin

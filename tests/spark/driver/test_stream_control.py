@@ -116,9 +116,11 @@ def test_a_target_that_does_not_answer_is_left_without_waiting_for_it(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered, left = threading.Event(), threading.Event()
+    close_now = ControlRecordThread.close
 
-    def close(_: ControlRecordThread) -> None:
+    def close(control: ControlRecordThread) -> None:
         assert answered.wait(30)
+        close_now(control)
         left.set()
 
     stream.run()

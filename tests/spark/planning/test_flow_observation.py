@@ -16,7 +16,7 @@ from mirror.relay.progress.committed import Progress, group_of, to_offset
 from mirror.spark.planning.flow_observation import Needs, observe_flow
 from mirror.spark.planning.range_planner import SourcePartition, plan_range
 from mirror.wire.api import Api
-from tests.fakes.admin import FakeAdmin
+from tests.fakes.admin import PromptAdmin
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.log import PartitionLog
 from tests.fakes.threaded import threaded_cluster
@@ -41,7 +41,7 @@ def copied_to(source: FakeCluster, offset: int) -> Progress:
     return Progress(offset=offset, leader_epoch=0, source_cluster_id="paris", topic_id=topic_id)
 
 
-class Committed(FakeAdmin):
+class Committed(PromptAdmin):
     """A target that has nothing but this progress."""
 
     def __init__(self, progress: Mapping[TopicPartition, Progress]) -> None:
@@ -111,7 +111,7 @@ def test_a_cluster_that_is_away_is_a_value_and_the_other_one_is_read(source: Fak
     with Admin({"bootstrap.servers": source.bootstrap, "default.api.timeout.ms": 5_000}) as admin:
         gone = FakeCluster(cluster_id="c")
         gone.kill(1)
-        silent = FakeAdmin(gone, **SHORT)
+        silent = PromptAdmin(gone, **SHORT)
         for sides, known in (
             (sides_of(admin, silent), {"a": (ORDERS, 4, None)}),
             (sides_of(silent, target), {"b": (ORDERS, 0, 3)}),
