@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Final, NamedTuple
@@ -17,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from mirror.cli.bounded import bounded
 from mirror.cli.console import print_error
+from mirror.cli.options import COMPLETES
 from mirror.extras import REPORT, SPARK, require
 from mirror.spark.driver.launch.unfailing_output import replace_standard_streams
 from mirror.version import VERSION
@@ -52,6 +54,7 @@ _COMMANDS: Final = {
     "doctor": _Lazy("doctor", "doctor", "Find what keeps flows from working, on this host and on clusters."),
     "check-config": _Lazy("check_config", "check_config", "Check a configuration and show its effective values."),
     "config-schema": _Lazy("config_schema", "config_schema", "Print the JSON Schema of configurations, for editors."),
+    "completion": _Lazy("completion", "completion", "Print what makes a shell complete this command."),
     "import": _Lazy("import_file", "import_file", "Turn a MirrorMaker 2 configuration into one of ours."),
     "lint": _Lazy("lint", "lint", "Show what is wrong or surprising in a MirrorMaker 2 configuration."),
     "takeover": _Lazy("takeover", "takeover", "Begin where MirrorMaker 2 has stopped, in the same topics."),
@@ -151,6 +154,10 @@ def _options(
 def main() -> None:
     """Run the ``mirror`` command with the process's arguments, and exit."""
     replace_standard_streams()
+    if COMPLETES in os.environ:
+        from typer._completion_classes import completion_init  # Typer has no public name for it
+
+        completion_init()
     try:
         app(prog_name="mirror")
     finally:

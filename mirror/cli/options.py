@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -12,13 +13,29 @@ from mirror.spark.driver import job_options
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
 
+COMPLETES: Final = "_MIRROR_COMPLETE"
+"""The environment variable by which the script of ``mirror completion`` asks what may follow."""
+
 Config = Annotated[
     Path,
     typer.Option(
         job_options.CONFIG.name, envvar=job_options.CONFIG_VARIABLE, readable=False, help=job_options.CONFIG.help
     ),
 ]
-Flow = Annotated[str | None, typer.Option(job_options.FLOW.name, help=job_options.FLOW.help)]
+
+
+def _flow_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the flows in the configuration whose names begin so, for a shell; none if it cannot be read."""
+    try:
+        flows = tomllib.loads(Path(ctx.params["config"]).read_text(encoding="utf-8"))["flows"]
+    except (KeyError, TypeError, OSError, ValueError):
+        return []
+    return [name for name in flows if name.startswith(incomplete)] if isinstance(flows, dict) else []
+
+
+Flow = Annotated[
+    str | None, typer.Option(job_options.FLOW.name, help=job_options.FLOW.help, autocompletion=_flow_names)
+]
 ReportDir = Annotated[
     Path, typer.Option(job_options.REPORT_DIR.name, help=job_options.REPORT_DIR.help, file_okay=False)
 ]

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 1.0
 GRACE_S: Final = 1.0
-WITHOUT_CLUSTERS: Final = {"report", "check-config", "import", "lint", "demo", "sandbox"}
+WITHOUT_CLUSTERS: Final = frozenset(
+    ["init", "report", "check-config", "config-schema", "completion", "import", "lint", "demo", "sandbox"]
+)
 """Commands that contact no configured cluster."""
 WAITING: Final = {"run", "stream"}
 """They begin Spark beside the check that prints the line (tests/spark/driver/test_flows_waiting.py), and a stream waits
