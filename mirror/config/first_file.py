@@ -63,6 +63,9 @@ def first_file(source: FirstCluster, target: FirstCluster, topics: list[str]) ->
     """Return the text of the file."""
     flow = f"{source.name}-{target.name}".replace(".", "-")
     lines = [
+        "# To have an editor complete this file: mirror config-schema > mirror.schema.json, and as the first line here",
+        "# #:schema ./mirror.schema.json",
+        "",
         *source.lines(),
         "",
         *target.lines(),

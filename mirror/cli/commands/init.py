@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -18,6 +18,9 @@ from mirror.config.problems import plain
 from mirror.errors import ConfigError
 from mirror.spark.preflight.grants import grant_commands
 from mirror.spark.preflight.permissions import Side
+
+if TYPE_CHECKING:
+    from mirror.config.models import MirrorConfig
 
 _DEFAULT: Final = Path("mirror.toml")
 _NAME_HELP: Final = "Its name in the configuration."
@@ -70,23 +73,28 @@ def init(
     text = first_file(*clusters, topics)
     config = load(output, text=text.encode(), environ=placeholders(*clusters))
     try:
-        with output.open("x", encoding="utf-8") as file:
+        with output.open("x", encoding="utf-8") as file:  # another process may have written it meanwhile
             file.write(text)
     except FileExistsError:
         raise _exists(output) from None
     except OSError as error:
         raise ConfigError([plain(str(output), "", f"cannot be written: {error.strerror}")]) from error
-    print(f"written: {output}")
+    _print(output, clusters, config)
+
+
+def _print(written: Path, clusters: tuple[FirstCluster, FirstCluster], config: MirrorConfig) -> None:
+    """Print what is to be set and granted, and how to go on."""
+    print(f"written: {written}")
     for one in clusters:
         for key, variable in one.outside().items():
-            print(f"to set: {variable} ({key} of {one.name}), or as a file of --secrets-dir, as {output} says")
+            print(f"to set: {variable} ({key} of {one.name}), or as a file of --secrets-dir, as {written} says")
     print("to grant, if the clusters have ACLs:")
     users = {side: f"User:{one.username or '...'}" for side, one in zip(Side, clusters, strict=True)}
     (flow,) = config.flows.values()
     for command in grant_commands(config, flow, users):
         print(f"  {command}")
     print("how to go on:")
-    print(f"  export MIRROR_CONFIG={shlex.quote(str(output))}")
+    print(f"  export MIRROR_CONFIG={shlex.quote(str(written))}")
     print("  mirror doctor   # what keeps it from working")
     print("  mirror plan     # what a run would copy and change")
     print("  mirror run      # copy; or follow: mirror stream")

@@ -18,7 +18,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_wrong_usage_of_the_job_itself(tmp_path: Path) -> None:
     done = run(tmp_path, str(ROOT / "jobs" / "replicate.py"), "--flow", "good")
     assert done.returncode == 2
-    assert "the following arguments are required: --config" in done.stderr
+    assert "--config is missing, and so is the environment variable MIRROR_CONFIG" in done.stderr
     assert done.stdout == ""
 
 
