@@ -32,8 +32,6 @@ def _group_code(cluster: FakeCluster, call: ServerCall, group: str) -> int:
 
 def offset_commit(cluster: FakeCluster, call: ServerCall) -> OffsetCommitResponse:
     """Without membership, which a group with members refuses; the same code for every partition in that case."""
-    from tests.fakes.cluster import GroupOffset
-
     request: OffsetCommitRequest = call.body
     group_code = _group_code(cluster, call, request.group_id)
     group = cluster.admin.groups.get(request.group_id)
@@ -46,8 +44,7 @@ def offset_commit(cluster: FakeCluster, call: ServerCall) -> OffsetCommitRespons
             tp = TopicPartition(topic.name, part.partition_index)
             code = group_code or call.action.code(tp)
             if not code:
-                kept = GroupOffset(part.committed_offset, part.committed_leader_epoch, part.committed_metadata)
-                cluster.groups[request.group_id][tp] = kept
+                cluster.groups[request.group_id][tp] = cluster.committed(part)
             parts.append(OffsetCommitResponsePartition(part.partition_index, code))
         topics.append(OffsetCommitResponseTopic(topic.name, tuple(parts)))
     cluster.on_committed(request.group_id)

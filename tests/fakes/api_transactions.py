@@ -155,14 +155,11 @@ def _commit_one(
     part: TxnOffsetCommitPartition,
     refused: int,
 ) -> TxnOffsetCommitResponsePartition:
-    from tests.fakes.cluster import GroupOffset
-
     tp = TopicPartition(topic, part.partition_index)
     wanted = call.action.code(call.api.label) or call.action.code(request.group_id) or call.action.code(tp)
     refused = refused or (0 if call.action.handled else wanted)
     if not refused:
         group = cluster.group_transactions[request.group_id]
         group.epochs[request.producer_id] = request.producer_epoch
-        kept = GroupOffset(part.committed_offset, part.committed_leader_epoch, part.committed_metadata)
-        group.pending.setdefault(request.producer_id, {})[tp] = kept
+        group.pending.setdefault(request.producer_id, {})[tp] = cluster.committed(part)
     return TxnOffsetCommitResponsePartition(part.partition_index, refused or wanted)

@@ -13,7 +13,9 @@ from typing import Final
 from mirror.cluster.types import TopicPartition
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message
+from mirror.wire.messages.groups import OffsetCommitPartition
 from mirror.wire.messages.metadata import MetadataTopic
+from mirror.wire.messages.transactions import TxnOffsetCommitPartition
 from tests.fakes import (
     api_admin,
     api_fetch,
@@ -125,7 +127,8 @@ class FakeCluster:
     pass between the end of one and its markers; with ``verifies`` False the brokers take transactional batches of
     partitions that were not added, as those before 3.6. Where ``works_off_ms`` is set, what a broker was sent and had
     not handled when the connection broke is handled that much later: a late copy of what was sent again meanwhile.
-    ``release``: the brokers speak the versions of that one (:mod:`tests.fakes.releases`).
+    ``release``: the brokers speak the versions of that one (:mod:`tests.fakes.releases`). Without ``keeps_metadata``
+    they keep only the offset of what groups commit, as Tansu.
     """
 
     def __init__(
@@ -146,6 +149,7 @@ class FakeCluster:
         self.transactions = Transactions(self)
         self.marker_ms = 0
         self.verifies = True
+        self.keeps_metadata = True
         self.works_off_ms: int | None = None
         self.next_producer_id = 1000
         self.versions = {api: (0, api.value.high) for api in _HANDLERS} if release is None else versions_of(release)
@@ -173,6 +177,12 @@ class FakeCluster:
         """For ``bootstrap.servers``: the first broker."""
         first = next(iter(self.brokers.values()))
         return f"{first.host}:{first.port}"
+
+    def committed(self, part: OffsetCommitPartition | TxnOffsetCommitPartition) -> GroupOffset:
+        """What is kept of what a group commits for one partition."""
+        if not self.keeps_metadata:
+            return GroupOffset(part.committed_offset, -1, "")
+        return GroupOffset(part.committed_offset, part.committed_leader_epoch, part.committed_metadata)
 
     def add_broker(self) -> int:
         node = max(self.brokers) + 1

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from mirror.cluster.types import OffsetAndMetadata, Outcomes, TopicPartition
-from mirror.errors import KafkaError
+from mirror.errors import FlowError, KafkaError
 from mirror.relay.model.way import Way
 from mirror.relay.progress import stored_record
 from mirror.relay.progress.anchors import NO_ANCHOR, AnchorCount
@@ -213,6 +213,16 @@ def from_offset(committed: OffsetAndMetadata) -> Progress:
     known: dict[str, Any] = {"offset": committed.offset, "leader_epoch": committed.leader_epoch}
     found = stored_record.decode(Progress, committed.metadata, **known, claimed_ms=0, claimed_by=None)
     return found or Progress(**known, source_cluster_id="", topic_id="")
+
+
+def metadata_error(flow: str) -> FlowError:
+    """Return the error of a target that cannot be copied to by sequences: the same one for all its partitions."""
+    return FlowError(
+        f"metadata-not-kept: the target's brokers do not keep the metadata of committed offsets, without which flow"
+        f" {flow} cannot copy by sequences: nothing would show what a killed attempt has appended; set exactly-once-by"
+        ' = "transactions", or delivery = "at-least-once", which need only the offset; nothing shows then that a topic'
+        " was made again, or that the target has lost records"
+    )
 
 
 class OffsetsAdmin(Protocol):

@@ -52,6 +52,8 @@ class ProgressCommitter:
         self._flow: Final = flow
         self._group_of: Final = lazy_group_of if lazy else group_of
         self._pending: list[_Pending] = []
+        self.keeps_metadata = False
+        """Whether the target is known to keep the metadata of committed offsets."""
 
     def commit(self, tp: TopicPartition, offset: OffsetAndMetadata, timeout_ms: int) -> Future[None]:
         """Commit ``offset`` as the progress of the target partition ``tp``, within ``timeout_ms`` of the flush.

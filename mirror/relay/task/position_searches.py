@@ -159,8 +159,9 @@ class AttemptSearch:
         return current.outcome
 
     def timeout_error(self) -> KafkaTimeout | None:
-        """Return the error of the current search if it takes too long; None if there is none."""
-        return None if self._current is None else self._current.timeout_error()
+        """Return the error of the search in progress if it takes too long; None if there is none."""
+        current = self._current
+        return None if current is None or current.outcome.done() else current.timeout_error()
 
     def close(self) -> None:
         """Read nothing more; a search that has not ended fails. May be called from another thread than find()."""

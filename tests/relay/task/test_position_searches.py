@@ -180,6 +180,16 @@ def test_search_that_reads_nothing_new_times_out(site: Site) -> None:
     assert site.runs[0].stopped
 
 
+def test_search_that_has_ended_is_not_what_takes_too_long(site: Site) -> None:
+    """What the attempt does next has an error of its own."""
+    site.find()
+    assert str(site.search.timeout_error()) == "nothing new"
+    site.log_ends_at(9)
+    site.runs[0].slices.append(FOUND)
+    site.run_slice()
+    assert site.search.timeout_error() is None
+
+
 def test_comparison_is_continued_without_a_lookup(site: Site) -> None:
     site.find()
     site.log_ends_at(9)

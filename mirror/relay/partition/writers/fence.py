@@ -55,7 +55,7 @@ class Search(Protocol):
         ...
 
     def timeout_error(self) -> KafkaTimeout | None:
-        """Return the error of a search that takes too long; None if none was begun."""
+        """Return the error of a search that takes too long; None if none is in progress."""
         ...
 
     def close(self) -> None:
@@ -264,7 +264,14 @@ def read_latest_progress(
         lazy = early or _read(admin, lazy_group_of(flow, tp), tp, timeout_ms)
         return then(lazy, lambda found: done(latest_of(claim, found)))
 
-    return then(_read(admin, group_of(flow, tp), tp, timeout_ms, require_stable=require_stable), read_lazy)
+    return then(read_claim(admin, flow, tp, timeout_ms, require_stable=require_stable), read_lazy)
+
+
+def read_claim(
+    admin: Admin, flow: str, tp: TopicPartition, timeout_ms: int, *, require_stable: bool = True
+) -> Future[Progress | None]:
+    """Read one partition's claim; unless ``require_stable``, without one that is pending."""
+    return _read(admin, group_of(flow, tp), tp, timeout_ms, require_stable=require_stable)
 
 
 def _read(

@@ -27,9 +27,10 @@ from mirror.relay.partition.writers.fence import (
     Search,
     fence_and_find,
     fence_and_find_after_loss,
+    read_claim,
     read_latest_progress,
 )
-from mirror.relay.progress.committed import Progress, ProgressChanged, to_offset
+from mirror.relay.progress.committed import Progress, ProgressChanged, metadata_error, to_offset
 from mirror.relay.progress.committer import LAZY_BYTES, LAZY_INTERVALS, ProgressCommitter, commit_due_ms
 
 if TYPE_CHECKING:
@@ -205,6 +206,8 @@ class SequenceWriter:
         read = then(initialized, lambda _: self._read_stable(fencing, timeout_ms))
 
         def take(found: Progress | None) -> Future[FoundPosition]:
+            if found is not None and found.way is Way.SEQUENCES:  # an earlier claim was kept
+                self._committer.keeps_metadata = True
             if loss is None:
                 base = _base_of(self._opened_with, progress, found)
                 return fence_and_find(fencing, self._search, base, Way.SEQUENCES, timeout_ms)
@@ -212,7 +215,29 @@ class SequenceWriter:
                 raise ProgressChanged  # the loss was that of another progress
             return fence_and_find_after_loss(fencing, self._search, progress, loss, timeout_ms)
 
-        return then(then(read, take), lambda found: self._adopt(found, progress, timeout_ms, loss))
+        checked = then(then(read, take), lambda found: self._check_claim(found, timeout_ms))
+        return then(checked, lambda found: self._adopt(found, progress, timeout_ms, loss))
+
+    # Invariant: By sequences, nothing is sent to a target that does not keep the metadata of committed offsets: the
+    #   claim would read as an exact position in transactions, and the next attempt would repeat what this one appends.
+    # Test: tests/relay/task/test_metadata_on_fakes.py::test_nothing_is_sent_by_sequences_without_metadata
+    def _check_claim(self, found: FoundPosition, timeout_ms: int) -> Future[FoundPosition]:
+        """Read the claim that was just committed, unless a claim of the task's target was read before.
+
+        Raises FlowError if it has no metadata. To read each one would be a request more for each of 10,000 partitions.
+        """
+        if self._committer.keeps_metadata:
+            return done(found)
+
+        def check(claim: Progress | None) -> Future[FoundPosition]:
+            if claim is None:
+                raise ProgressChanged  # it was deleted
+            if not claim.time_ms:
+                raise metadata_error(self._flow)
+            self._committer.keeps_metadata = True
+            return done(found)
+
+        return then(read_claim(self._admin, self._flow, self._tp, timeout_ms), check)
 
     def _read_stable(self, fencing: PartitionTransactions, timeout_ms: int) -> Future[Progress | None]:
         """Read the progress behind the initialization, which has ended the transactions of all earlier attempts.

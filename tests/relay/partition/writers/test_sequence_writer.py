@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.errors import ClientClosed, KafkaTimeout
+from mirror.errors import ClientClosed, FlowError, KafkaTimeout
 from mirror.producer.batch.queue import ProducerId
 from mirror.relay.futures import done
 from mirror.relay.model.way import Way
@@ -36,16 +36,21 @@ class Site:
     identity = IDENTITY
     claim_epoch = IDENTITY.epoch
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, valid_ms: int = VALID_MS) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, valid_ms: int = VALID_MS, progress: Progress | None = CLAIM
+    ) -> None:
         self.calls = list[str]()
         self.fences_in_doubt = 0
         self.initialized = Future[None]()
         self.found = Future[FoundPosition]()
         self.searched_from = list[Progress]()
-        self.progress = CLAIM
+        self.progress = progress
+        self.claim = Future[Progress | None]()
+        self.keeps_metadata = False
         self.producer = self
         monkeypatch.setattr(sequence_writer, "PartitionTransactions", self._fencing)
         monkeypatch.setattr(sequence_writer, "read_latest_progress", lambda *_, **__: done(self.progress))
+        monkeypatch.setattr(sequence_writer, "read_claim", lambda *_: self.claim)
         monkeypatch.setattr(sequence_writer, "fence_and_find", self._fence_and_find)
         monkeypatch.setattr(sequence_writer, "fence_and_find_after_loss", self._fence_and_find)
         any_ = cast("Any", self)
@@ -181,6 +186,44 @@ def test_it_does_not_resume_at_progress_of_another_generation(site: Site, found_
 def test_acquisition_that_takes_too_long_names_its_step(site: Site) -> None:
     site.acquire()
     assert str(site.writer.acquire_timeout()) == "the fence is late"
+
+
+COPIED = replace(progress_at(4), generation=5)
+"""Progress that no attempt by sequences has committed."""
+
+
+def test_first_claim_is_read_again_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(monkeypatch, progress=COPIED)
+    writer = _acquired(site)
+    assert not writer.acquired
+    site.claim.set_result(CLAIM)
+    assert writer.acquired
+    assert site.keeps_metadata
+    other = Site(monkeypatch, progress=COPIED)
+    other.keeps_metadata = True
+    assert _acquired(other).acquired, "one claim shows it for all partitions of the task"
+
+
+BARE = Progress(offset=4, leader_epoch=None, source_cluster_id="", topic_id="")
+
+
+@pytest.mark.parametrize(("claim", "kind"), [(BARE, FlowError), (None, ProgressChanged)], ids=["bare", "deleted"])
+def test_claim_that_is_not_as_committed_ends_the_attempt(
+    monkeypatch: pytest.MonkeyPatch, claim: Progress | None, kind: type[Exception]
+) -> None:
+    site = Site(monkeypatch, progress=COPIED)
+    site.claim.set_result(claim)
+    acquired = site.acquire()
+    site.initialized.set_result(None)
+    site.found.set_result(FoundPosition(COPIED, NO_TOTALS))
+    assert isinstance(acquired.exception(0), kind)
+    assert (site.writer.acquired, site.keeps_metadata) == (False, False)
+
+
+def test_claim_that_was_read_before_the_fence_shows_that_metadata_is_kept(site: Site) -> None:
+    """Of a flow that has copied before, no claim is read again."""
+    assert _acquired(site).acquired
+    assert not site.claim.done()
 
 
 def test_few_bytes_are_committed_seldom_and_before_their_lag_counts(monkeypatch: pytest.MonkeyPatch) -> None:
