@@ -122,7 +122,7 @@ class FlowSettings(OwnTable):
     """a record without a key goes to a compacted topic: `"skip"` omits and counts it"""
     commit_interval_ms: int = Field(default=1000, ge=20, le=INT32_MAX, description=_INTERVAL)
     """progress is committed as soon as a partition has caught up, and at the latest this long after its first
-    uncommitted record; by sequences three times as long while that is less than 64 KiB
+    uncommitted record; by sequences three times as long, up to 3 s, while that is less than 64 KiB
     """
     commit_min_interval_ms: int = Field(default=20, ge=20, le=INT32_MAX, description=_INTERVAL)
     """shortest time between two commits of a partition; at most `commit-interval-ms`"""

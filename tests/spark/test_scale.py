@@ -19,7 +19,7 @@ from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.flow_checks import ClusterTopics, find_problems
 from mirror.spark.preflight.target_topics import prepare_new_topics, prepare_topics
-from tests.fakes.admin import FakeAdmin
+from tests.fakes.admin import PromptAdmin
 from tests.fakes.broker_time import BrokerTime, broker_time
 from tests.fakes.cluster import FakeCluster
 from tests.spark.observed import sides_of
@@ -78,7 +78,7 @@ def times(watch: Stopwatch, partitions: int, folder: Path) -> Times:
         for log in a.add_topic(f"orders-{number}", partitions=PER_TOPIC).partitions:
             log.end_offset = 100
             log.data = bytearray(1000)
-    source, target = FakeAdmin(a), FakeAdmin(b)
+    source, target = PromptAdmin(a), PromptAdmin(b)
     plans: list[Plan] = []
     prepare_s = watch.time(lambda: prepare_topics(ONE, sides_of(source, target)))
     plan_s = watch.time(
@@ -112,7 +112,7 @@ def test_to_compare_10_000_topics_costs_the_metadata_of_both_sides(watch: Stopwa
         a.add_topic(f"{name}.x")
         b.add_topic(f"a.{name}_x")
     before, found = TargetTopics(copyable=dict.fromkeys(names, 1)), list[TargetTopics]()
-    source, target = FakeAdmin(a), FakeAdmin(b)
+    source, target = PromptAdmin(a), PromptAdmin(b)
 
     def prepare_again() -> None:
         lacking, _ = compare(ONE, sides_of(source, target), before)

@@ -23,7 +23,7 @@ from mirror.errors import FlowError, KafkaError
 from mirror.relay.model.way import Way
 from mirror.relay.progress import stored_record
 from mirror.relay.progress.anchors import NO_ANCHOR, AnchorCount
-from mirror.relay.progress.stored_record import Int16, Int32
+from mirror.relay.progress.stored_record import Int16, Int32, Int64
 from mirror.relay.progress.target_log import TargetMark
 
 SHARDS: Final = 16
@@ -78,9 +78,9 @@ class Progress:
     """By which way the attempt copies that committed it. By sequences, the target may hold records behind it."""
     generation: int = 0
     """Set when a copy starts, starts over or moves back (ms since 1970). Lazy progress of another one is void."""
-    producer_id: int = -1
+    producer_id: Int64 = -1
     """The producer id of the attempt that committed it, by sequences; otherwise -1."""
-    earlier_ids: frozenset[int] = frozenset()
+    earlier_ids: frozenset[Int64] = frozenset()
     """More producer ids of attempts that may have appended behind it: each claim of a search that did not end."""
     attempt: Int16 = -1
     """The producer epoch of the claim of the attempt that committed it, by sequences; otherwise -1."""

@@ -15,10 +15,17 @@ from mirror.cluster.types import OffsetAndMetadata, TopicPartition
 from mirror.relay.progress.committed import SHARDS, group_of, lazy_group_of, shard_of
 
 LAZY_INTERVALS: Final = 3
+LAZY_MS: Final = 3_000
 LAZY_BYTES: Final = 64 * 1024
-"""By sequences, a partition that has sent less than so many bytes commits after so many intervals: 300 quiet partitions
-that committed each record took a third more CPU of their task, and an eighth more of the target. The next attempt has
-no more than that to search. After 5 s a lag would not count as caught up (``telemetry/lag/lags.py``)."""
+"""By sequences, a partition that has sent less than so many bytes commits after so many intervals, but no later than
+after ``LAZY_MS`` or one interval: 300 quiet partitions that committed each record took a third more CPU of their task,
+and an eighth more of the target. The next attempt has little more than that to search. After 5 s a lag would not count
+as caught up (``telemetry/lag/lags.py``)."""
+
+
+def lazy_interval_ms(interval_ms: int) -> int:
+    """Return how long few bytes may wait for their commit."""
+    return max(interval_ms, min(LAZY_MS, interval_ms * LAZY_INTERVALS))
 
 
 class OffsetAdmin(Protocol):

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, TypeVar, Union, cast, get_args, get_or
 
 from mirror.errors import printable
 from mirror.relay.progress import stored_json as stored
-from mirror.wire.integers import INT16_MAX, INT32_MAX
+from mirror.wire.integers import INT16_MAX, INT32_MAX, INT64_MAX
 
 T = TypeVar("T")
 
@@ -24,11 +24,12 @@ MAX_TEXT: Final = 1_000
 """So many characters of each text are stored."""
 Int16 = Annotated[int, INT16_MAX]
 Int32 = Annotated[int, INT32_MAX]
-"""Types of fields that have to fit into a field of a request."""
+Int64 = Annotated[int, INT64_MAX]
+"""Types of fields that have to fit into a field of a request. Producer ids may have all 63 bits (kfake)."""
 _VERSION: Final = 1
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _MAX_NUMBER: Final = 2**53 - 1
-"""Far more than is ever copied, and the sums of what any program has stored still have 64 bits."""
+"""Of an ``int``: far more than is ever copied, and the sums of what any program has stored still have 64 bits."""
 _MAX_SECONDS: Final = 100 * 365 * 86_400
 _WRONG: Final = object()
 """What is no value of the type."""
@@ -142,8 +143,7 @@ def _parser_of_class(kind: Any) -> _Parse:
 
 
 def _optional(parse: _Parse, value: object) -> Any:
-    found = parse(value)
-    return None if found is _WRONG else found
+    return None if value is None else parse(value)
 
 
 def _mapping(parse: _Parse, value: object) -> Any:

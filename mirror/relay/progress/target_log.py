@@ -13,7 +13,7 @@ from typing import Final, TypeGuard
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import FlowError
-from mirror.relay.progress.stored_record import Int16, Int32
+from mirror.relay.progress.stored_record import Int16, Int32, Int64
 from mirror.wire.records import AnyBatch, Batch, is_commit_marker
 
 
@@ -31,7 +31,7 @@ class TargetMark:
     The append may belong to a later epoch: a broker that was elected again without a broken connection accepts batches
     from a client that does not know the new epoch. So the append is also identified by its producer.
     """
-    producer_id: int = -1
+    producer_id: Int64 = -1
     """The producer of the last append; -1: there was no append."""
     batch: tuple[Int16, Int32] | None = None
     """(Producer epoch, base sequence) of the last append by a producer without transactions; otherwise None.

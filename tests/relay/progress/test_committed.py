@@ -26,6 +26,7 @@ from mirror.relay.progress.committed import (
     to_offset,
 )
 from mirror.relay.progress.target_log import TargetMark
+from mirror.wire.integers import INT64_MAX
 from tests.fakes.admin import PromptAdmin
 from tests.fakes.cluster import FakeCluster
 
@@ -106,6 +107,9 @@ def test_claim_and_lazy_progress_are_stored_in_full() -> None:
     full = replace(
         _claim(5), earlier_ids=frozenset({6, 2}), attempt=3, ended=True, searched=Searched(end=70, leader_epoch=2)
     )
+    assert from_offset(to_offset(full)) == full
+    mark = TargetMark(topic_id="a", end=7, producer_id=2**62)
+    full = replace(full, producer_id=INT64_MAX, earlier_ids=frozenset({2**60}), target=mark)  # kfake assigns such ids
     assert from_offset(to_offset(full)) == full
 
 

@@ -154,7 +154,7 @@ class Commits:
         # A transaction takes all that was sent, its batches in flight, too.
         sent_bytes = outbox.sent_bytes if atomic else outbox.acked_bytes
         self.in_flight = CommitInFlight(progress, future, counts, sent_bytes, outbox.exact_end, now)
-        self._bytes, self.uncommitted_since_ms = 0, now
+        self._bytes, self.uncommitted_since_ms = outbox.sent_bytes - sent_bytes, now
         return future
 
     def take_result(self, now: int) -> tuple[CommitCounts | None, BaseException | None] | None:

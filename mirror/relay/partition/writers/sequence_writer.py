@@ -31,7 +31,7 @@ from mirror.relay.partition.writers.fence import (
     read_latest_progress,
 )
 from mirror.relay.progress.committed import Progress, ProgressChanged, metadata_error, to_offset
-from mirror.relay.progress.committer import LAZY_BYTES, LAZY_INTERVALS, ProgressCommitter, commit_due_ms
+from mirror.relay.progress.committer import LAZY_BYTES, ProgressCommitter, commit_due_ms, lazy_interval_ms
 
 if TYPE_CHECKING:
     from mirror.producer.batch.batches import Callback
@@ -306,7 +306,7 @@ class SequenceWriter:
     def commit_due_ms(self, pending_since_ms: int, interval_ms: int, pending_bytes: int) -> int:
         """Commit when the other partitions of the group do; seldom while that is little to search."""
         if pending_bytes < LAZY_BYTES:
-            interval_ms *= LAZY_INTERVALS
+            interval_ms = lazy_interval_ms(interval_ms)
         return commit_due_ms(self._tp, pending_since_ms, interval_ms)
 
     def close(self, timeout_ms: int) -> Future[None]:

@@ -16,7 +16,7 @@ from mirror.relay.model.way import Way
 from mirror.relay.partition.writers import sequence_writer
 from mirror.relay.partition.writers.sequence_writer import FENCE_VALID_MS, SequenceWriter, SharedClients, fence_valid_ms
 from mirror.relay.progress.committed import NO_TOTALS, Progress, ProgressChanged
-from mirror.relay.progress.committer import LAZY_BYTES, LAZY_INTERVALS
+from mirror.relay.progress.committer import LAZY_BYTES, LAZY_INTERVALS, LAZY_MS, lazy_interval_ms
 from mirror.relay.progress.position import FoundPosition
 from mirror.relay.progress.target_loss import LossKind, TargetLoss
 from mirror.telemetry.lag.lags import CAUGHT_UP_S
@@ -231,3 +231,5 @@ def test_few_bytes_are_committed_seldom_and_before_their_lag_counts(monkeypatch:
     late_ms = [writer.commit_due_ms(since, 1_000, LAZY_BYTES - 1) - since for since in range(6_000)]
     assert 2_500 < max(late_ms) <= LAZY_INTERVALS * 1_000 < CAUGHT_UP_S * 1_000 - 1_000
     assert all(writer.commit_due_ms(since, 1_000, LAZY_BYTES) - since <= 1_000 for since in range(6_000))
+    assert lazy_interval_ms(20) == 20 * LAZY_INTERVALS
+    assert [lazy_interval_ms(interval) for interval in (1_700, 4_000)] == [LAZY_MS, 4_000]
