@@ -94,7 +94,7 @@ def check_client(client: str, path: KeyPath, table: Table, cluster: Checked | No
     own = {key: value for key, value in table.items() if key not in misplaced}
     checked = _check_keys(path, own, CLIENT_KEYS[client], sources)
     problems = [
-        *(sources.problem((*path, key), table[key], "belongs to the cluster's table") for key in misplaced),
+        *(sources.misplaced((*path, key), table[key], CLUSTER_KEYS) for key in misplaced),
         *checked.problems,
     ]
     if cluster is not None:

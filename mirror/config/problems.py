@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final
 from pydantic import SecretStr
 
 from mirror.cluster import keys
+from mirror.cluster.auth.security import SECURITY_KEYS
 from mirror.config.key_names import KeyPath, dotted, is_secret, nearest, suggestion
 from mirror.errors import Problem, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
 
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
@@ -25,6 +26,8 @@ NOT_SET: Final = keys.NOT_SET
 
 _WORD: Final = re.compile(r"[^\s\"',/]+")
 """Words are matched whole: a pattern for the part before an ``@`` takes quadratic time on a long text without one."""
+_SECRETS: Final = frozenset(name for name, key in SECURITY_KEYS.items() if key.secret)
+"""Compared with the keys of every table: a secret may stand in a wrong one."""
 _MAX_VALUE_LENGTH: Final = 80
 _MAX_NAMES_LISTED: Final = 16
 _REFUSED: Final = {
@@ -69,7 +72,7 @@ class Sources:
         )
 
     def unknown(self, path: KeyPath, value: object, valid: Iterable[str]) -> Problem:
-        """Return a problem with a key that does not exist. What may be a secret under a misspelt key is hidden."""
+        """Return a problem with a key that does not exist. Its value is hidden if it may be a secret."""
         if (reason := _REFUSED.get(path[-1])) is not None:
             return self.problem(path, value, reason)
         names = sorted(valid)
@@ -77,20 +80,19 @@ class Sources:
             return self.problem(path, value, 'unknown key; a key with dots must be in quotes, as "bootstrap.servers"')
         others = f"; known here: {', '.join(names)}" if len(names) <= _MAX_NAMES_LISTED else ""
         allowed = "unknown key" + (suggestion(path[-1], names) or others)
-        hidden = not isinstance(value, Mapping) and _may_be_secret(path, value, names)
-        return self.problem(path, SecretStr("") if hidden else value, allowed)
+        return self.problem(path, value if _is_harmless(path[-1], value) else SecretStr(""), allowed)
+
+    def misplaced(self, path: KeyPath, value: object, cluster: Container[str]) -> Problem:
+        """Return a problem with a key of the wrong table. Only the ``cluster`` keys are known not to be secrets."""
+        known = path[-1] in cluster or _is_harmless(path[-1], value)
+        return self.problem(path, value if known else SecretStr(""), "belongs to the cluster's table")
 
 
-def _may_be_secret(path: KeyPath, value: object, valid: Iterable[str]) -> bool:
-    """Whether the unknown key at ``path`` may be meant for a secret one of the ``valid`` names beside it.
-
-    A text is, unless another name is more similar; anything else only if a secret one is similar.
-    """
-    secret = {name for name in valid if is_secret((*path[:-1], name))}
-    likely = nearest(path[-1], valid)
-    if likely is None and secret and not isinstance(value, int):
-        return True
-    return likely in secret or nearest(path[-1], secret) is not None
+def _is_harmless(unknown: str, value: object) -> bool:
+    """Whether the value of an unknown key is no secret, however the key was misspelt. A text may always be one."""
+    if isinstance(value, int):
+        return nearest(unknown, _SECRETS) is None
+    return isinstance(value, Mapping)  # whose content is not shown
 
 
 # Invariant: No error shows a secret.

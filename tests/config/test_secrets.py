@@ -42,6 +42,26 @@ SLIPS = [
     '[clusters.paris]\n"sasl.password" = hunter2',
     '[clusters.paris]\n"sasl.password" = "hunter2',
     '"sasl.password" = "hunter2"\n"sasl.password" = "hunter2"',
+    *(
+        f'[{table}]\n"{key}" = "hunter2"'
+        for table in ("clusters.paris", "flows.a", "flows.a.consumer", "flows.a.producer", "flows.a.groups")
+        for key in (
+            "sasl.pass",
+            "sasl.username.pass",
+            "sasl.login",
+            "sasl.key",
+            "sasl.oauthbearer.assertion",
+            "ssl.key",
+            "ssl.key.pass",
+            "ssl.keystore",
+            "ssl.keystore.pass",
+            "ssl.keystore.pem",
+            "ssl.truststore.pass",
+            "api.key",
+        )
+    ),
+    '[flows.a.consumer]\nfetch-max = ["hunter2"]',
+    '[flows.a]\ntopicz = "hunter2"',
 ]
 
 
@@ -56,15 +76,20 @@ def test_no_error_shows_a_secret(read: Load, toml: str) -> None:
 @pytest.mark.parametrize(
     ("toml", "shown_value"),
     [
-        ('[clusters.paris]\n"securty.protocol" = "SSL"', '"SSL"'),
-        ('[clusters.paris]\n"bootstrap.server" = "paris:1"', '"paris:1"'),
+        ('[clusters.paris]\n"securty.protocol" = "SSL"', "***"),
+        ('[clusters.paris]\n"bootstrap.server" = "paris:1"', "***"),
         ('[clusters.paris]\n"retries.of.mine" = 5', "5"),
         ('[clusters.paris]\n"what" = "hunter2"', "***"),
         ('[clusters.paris]\n"sasl.passwd" = 7', "***"),
-        ('[flows.a]\ntopicz = ["orders"]', '["orders"]'),
+        ('[flows.a.consumer]\n"sasl-pass" = 7', "***"),
+        ('[flows.a.groups]\n"ssl.key.pass" = 7', "***"),
+        ("[flows.a.groups]\nsynk = true", "true"),
+        ('[flows.a]\ntopicz = ["orders"]', "***"),
     ],
 )
-def test_values_of_misspelt_keys_are_shown_unless_a_secret_is_meant(read: Load, toml: str, shown_value: str) -> None:
+def test_of_unknown_keys_only_numbers_are_shown_and_none_of_a_secret_s_name(
+    read: Load, toml: str, shown_value: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         read(toml)
     (problem,) = [one for one in caught.value.problems if "unknown key" in one.allowed]
