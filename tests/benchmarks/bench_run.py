@@ -23,12 +23,12 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from mirror.cli.commands.demo import DEMO_CONFIG
 from mirror.sandbox import copy_verifier, demo_data
 from mirror.sandbox.cluster import Cluster
 
 RECORDS: Final = int(os.environ.get("MIRROR_BENCH_RECORDS", "2000000"))
 RESULTS: Final = Path(__file__).with_name("results-run.json")
-CONFIG: Final = Path(__file__).parents[2] / "config" / "demo.toml"
 ROLES: Final = {
     "copying workers (Python)": ("pyspark.worker",),
     "driver's script (Python)": ("replicate.py",),
@@ -91,7 +91,7 @@ def run(source: str, target: str, report: Path) -> dict[str, Any]:
         "MIRROR_CLUSTERS__SOURCE__BOOTSTRAP_SERVERS": source,
         "MIRROR_CLUSTERS__TARGET__BOOTSTRAP_SERVERS": target,
     }
-    command = [sys.executable, "-m", "mirror.cli", "run", "--config", str(CONFIG), "--report-dir", str(report)]
+    command = [sys.executable, "-m", "mirror.cli", "run", "--config", str(DEMO_CONFIG), "--report-dir", str(report)]
     began = time.monotonic()
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as child:
         meter = CpuMeter(psutil.Process(child.pid))

@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
+from mirror.cli.commands.demo import DEMO_CONFIG
 from mirror.config.effective import UNSETTABLE
 from mirror.config.json_schema import json_schema
 from mirror.config.schema import overridable
@@ -23,7 +24,7 @@ from .conftest import CLUSTERS, FLOW
 
 CONFIG: Final = Path(__file__).parents[2] / "config"
 FILE: Final = CONFIG / "mirror.schema.json"
-EXAMPLES: Final = sorted(CONFIG.glob("*.toml"))
+EXAMPLES: Final = [*sorted(CONFIG.glob("*.toml")), DEMO_CONFIG]
 
 _SCHEMA: Final = json_schema()
 _check: Final = fastjsonschema.compile(_SCHEMA)

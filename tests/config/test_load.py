@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from mirror.cli.commands.demo import DEMO_CONFIG
 from mirror.config.load import load
 from mirror.config.positions import Position
 from mirror.errors import ConfigError
@@ -30,9 +31,9 @@ def test_defaults(read: Load) -> None:
     assert config.clusters["paris"].client_options() == {"bootstrap.servers": "paris-1:9092"}
 
 
-@pytest.mark.parametrize("name", ["example.toml", "demo.toml"])
-def test_the_shipped_configurations_are_valid(name: str) -> None:
-    assert load(CONFIGS / name, environ={}).flows
+@pytest.mark.parametrize("path", [CONFIGS / "example.toml", DEMO_CONFIG], ids=lambda path: path.name)
+def test_the_shipped_configurations_are_valid(path: Path) -> None:
+    assert load(path, environ={}).flows
 
 
 def test_the_demo_takes_its_brokers_from_the_environment() -> None:
@@ -40,7 +41,7 @@ def test_the_demo_takes_its_brokers_from_the_environment() -> None:
         f"MIRROR_CLUSTERS__{end}__BOOTSTRAP_SERVERS": f"127.0.0.1:{port}"
         for end, port in [("SOURCE", 1), ("TARGET", 2)]
     }
-    clusters = load(CONFIGS / "demo.toml", environ=environ).clusters
+    clusters = load(DEMO_CONFIG, environ=environ).clusters
     assert [c.client_options()["bootstrap.servers"] for c in clusters.values()] == ["127.0.0.1:1", "127.0.0.1:2"]
 
 

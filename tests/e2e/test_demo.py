@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-_CONFIG = Path(__file__).parents[2] / "config" / "demo.toml"
+from mirror.cli.commands.demo import DEMO_CONFIG
+
 _RECORDS = 5_000
 
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(480)]
 
 
 def test_demo_goes_by_sequences_without_naming_them(tmp_path: Path) -> None:
-    (flow,) = tomllib.loads(_CONFIG.read_text())["flows"].values()
+    (flow,) = tomllib.loads(DEMO_CONFIG.read_text())["flows"].values()
     assert not {"exactly-once-by", "delivery"} & flow.keys()
-    options = ["--config", str(_CONFIG), "--report-dir", str(tmp_path / "report"), "--records", str(_RECORDS)]
+    options = ["--report-dir", str(tmp_path / "report"), "--records", str(_RECORDS)]
     demo = subprocess.run(
         [sys.executable, "-m", "mirror.cli", "demo", "--json", *options],
         cwd=tmp_path,

@@ -16,22 +16,24 @@ from typing import Annotated, Final, Never
 
 import typer
 
+from mirror import sandbox
 from mirror.cli.options import AsJson, ReportDir
+from mirror.config.load import load
 from mirror.errors import SandboxError
 from mirror.sandbox.cluster import Cluster
 from mirror.spark.driver.job_options import CONFIG, DEFAULT_REPORT_DIR
 
-_CONFIG: Final = Path("config/demo.toml")
+DEMO_CONFIG: Final = Path(sandbox.__file__).with_name("demo.toml")
 _TOPIC: Final = "orders"
 _TARGET_TOPIC: Final = "source.orders"
 _STOP_TIMEOUT_S: Final = 30.0
 
 # Not MIRROR_CONFIG: it names clusters of the user's own, and the demo copies between those that it starts.
-Config = Annotated[Path, typer.Option(CONFIG.name, readable=False, help=CONFIG.help)]
+Config = Annotated[Path, typer.Option(CONFIG.name, readable=False, help=CONFIG.help, show_default="that of the demo")]
 
 
 def demo(
-    config: Config = _CONFIG,
+    config: Config = DEMO_CONFIG,
     records: Annotated[int, typer.Option("--records", min=1, help="Order events to generate and copy.")] = 200_000,
     size: Annotated[int, typer.Option("--size", min=0, help="Minimum size of an event's value in bytes.")] = 0,
     report_dir: ReportDir = DEFAULT_REPORT_DIR,
@@ -50,6 +52,7 @@ def demo(
         raise SandboxError(
             f"the demo verifies its copy with confluent-kafka, which `make install` installs ({error})"
         ) from error
+    load(config, environ=_environment("source:9092", "target:9092"))  # a wrong one is refused before anything starts
     started = time.monotonic()
     with _termination_raises(), _clusters() as (source, target):
         _print(f"generating {records:,} order events in topic {_TOPIC!r} ({source})")
@@ -85,15 +88,12 @@ def _copy(config: Path, report_dir: Path, source: str, target: str, *, as_json: 
 
     Exits with its exit status if that is not 0.
     """
-    environment = {
-        **os.environ,
-        "MIRROR_CLUSTERS__SOURCE__BOOTSTRAP_SERVERS": source,
-        "MIRROR_CLUSTERS__TARGET__BOOTSTRAP_SERVERS": target,
-    }
     arguments = ["run", "--config", str(config), "--report-dir", str(report_dir), *(["--json"] if as_json else [])]
     _print(f"mirror {' '.join(arguments)}")
     command = [sys.executable, "-m", "mirror.cli", *arguments]
-    child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE if as_json else None, text=True)
+    child = subprocess.Popen(
+        command, env=_environment(source, target), stdout=subprocess.PIPE if as_json else None, text=True
+    )
     try:
         printed, _ = child.communicate()
     except BaseException:
@@ -109,6 +109,15 @@ def _copy(config: Path, report_dir: Path, source: str, target: str, *, as_json: 
             print(printed, end="")
         raise typer.Exit(child.returncode)
     return printed or ""
+
+
+def _environment(source: str, target: str) -> dict[str, str]:
+    """Return the environment in which the configuration has these addresses."""
+    return {
+        **os.environ,
+        "MIRROR_CLUSTERS__SOURCE__BOOTSTRAP_SERVERS": source,
+        "MIRROR_CLUSTERS__TARGET__BOOTSTRAP_SERVERS": target,
+    }
 
 
 @contextlib.contextmanager
