@@ -21,7 +21,7 @@ def print_error(error: Exception, *, debug: bool) -> None:
 
 
 def print_notice(line: str) -> None:
-    """Print what the command waits for."""
+    """Print what the command waits for, or could not do for one of its flows."""
     print(f"mirror: {printable(line)}", file=sys.stderr)
 
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from mirror.cli.app import app
 from mirror.cli.commands import stop as command
 from mirror.client import Admin
+from mirror.errors import FlowError
 from mirror.relay.progress.control_record import RunControl, control_partition, from_offset
 from tests.cli.test_status import give
 from tests.spark.flow_harness import FlowHarness, use_fakes
@@ -91,6 +92,13 @@ def test_text_of_another_client_is_printed_as_text(config: Path) -> None:
     (line,) = result.stdout.splitlines()
     assert line.isprintable()
     assert line.startswith(r"f: run r\x1b[31m on ev\x1b]0;title\x07\nf: nothing runs, ")
+
+
+def test_an_error_is_printed_on_stderr(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "contact", lambda *_: {"b": FlowError("cluster b does not answer")})
+    result = stop(config)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "mirror: f: the command could not be sent: cluster b does not answer\n"
 
 
 @pytest.mark.parametrize("taken_up", [True, False])

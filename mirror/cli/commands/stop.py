@@ -74,7 +74,10 @@ def stop(
     if as_json:
         print(json.dumps(outcomes, indent=2))
     for outcome in () if as_json else outcomes:
-        print(printable(_line(outcome)))
+        if "error" in outcome:
+            print_notice(_line(outcome))
+        else:
+            print(printable(_line(outcome)))
     states = {outcome["state"] for outcome in outcomes}
     waits = wait and states & {"requested", "not resumed"}
     raise typer.Exit(FAILED if "unknown" in states else ATTENTION if waits else DONE)
