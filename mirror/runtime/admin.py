@@ -286,8 +286,11 @@ class Admin(GroupCalls):
 
     def epoch_ends_async(
         self, epochs: Mapping[TopicPartition, int], timeout_ms: int | None = None
-    ) -> Future[Outcomes[TopicPartition, EpochEndOffset]]:
-        """Return where the given leader epoch of each partition ends (KIP-320), without waiting."""
+    ) -> Future[Outcomes[TopicPartition, EpochEndOffset | None]]:
+        """Return where the given leader epoch of each partition ends (KIP-320), without waiting.
+
+        None where the leader does not offer OffsetForLeaderEpoch.
+        """
         return self._later(lambda: EpochEndOffsets(arguments.leader_epochs(epochs), *self._timer(timeout_ms)))
 
     def delete_records(

@@ -75,7 +75,9 @@ def test_topics_configurations_acls_and_offsets_are_read(release: str) -> None:
     assert admin.describe_acls(AclFilter()) == ()
     ends = {spec: admin.list_offsets({TP: spec})[TP].offset for spec in (EARLIEST, LATEST)}
     assert ends == {EARLIEST: 0, LATEST: 3}
-    assert _awaited(admin, admin.epoch_ends_async({TP: 0}))[TP].end_offset == 3
+    end = _awaited(admin, admin.epoch_ends_async({TP: 0}))[TP]
+    assert end is not None
+    assert end.end_offset == 3
 
 
 @_EVERY_RELEASE

@@ -47,6 +47,14 @@ def test_an_epoch_that_the_source_does_not_know_is_no_guess(site: Site) -> None:
     assert position.detail == "the source does not know leader epoch 7"
 
 
+def test_a_source_that_does_not_say_where_epochs_end_has_a_group_continue_at_its_offset(site: Site) -> None:
+    """Other clients than this one take leader epochs from its metadata, and commit them."""
+    del site.pair.source.versions[Api.OFFSET_FOR_LEADER_EPOCH]
+    site.commit(137)
+    position = only(site.sync().round())
+    assert (position.reason, position.detail, site.at_target()) == (None, "", 111)
+
+
 def test_commits_have_a_leader_epoch_of_the_target_in_which_its_log_reached_them(site: Site) -> None:
     for node in (1, 1):
         site.pair.target.move("paris.t", 0, node)

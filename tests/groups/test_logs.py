@@ -20,7 +20,7 @@ from mirror.groups.translation.logs import PartitionLogs
         ({}, NEVER),
     ],
 )
-def test_an_offset_is_of_an_epoch_that_has_records(ends: dict[int, EpochEndOffset], epoch: int) -> None:
+def test_an_offset_is_of_an_epoch_that_has_records(ends: dict[int, EpochEndOffset | None], epoch: int) -> None:
     """The leader of epoch 5 has appended nothing in the first case, and epoch 6 may not know of it."""
     assert PartitionLogs(epoch_ends=ends, leader_epoch=5).epoch_at(111) == epoch
 
@@ -35,10 +35,11 @@ def test_an_offset_is_of_an_epoch_that_has_records(ends: dict[int, EpochEndOffse
         (4, {4: EpochEndOffset(3, 120)}, 120),
         (4, {4: EpochEndOffset(3, 150)}, 137),
         (4, {4: EpochEndOffset(-1, -1)}, None),
+        (4, {4: None}, 137),
     ],
 )
 def test_a_group_continues_on_the_source_in_front_of_what_that_has_lost(
-    epoch: int | None, ends: dict[int, EpochEndOffset], offset: int | None
+    epoch: int | None, ends: dict[int, EpochEndOffset | None], offset: int | None
 ) -> None:
     assert PartitionLogs(source_epoch_ends=ends).continued_at(OffsetAndMetadata(137, epoch)) == offset
 

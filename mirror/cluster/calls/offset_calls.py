@@ -158,8 +158,11 @@ class ListEachOffset(LeadersCall[OffsetResult]):
         return self.unresolved(keys)
 
 
-class EpochEndOffsets(LeadersCall[EpochEndOffset]):
-    """Get the end offset of a leader epoch of each partition: the first offset of a later epoch at its leader."""
+class EpochEndOffsets(LeadersCall[EpochEndOffset | None]):
+    """Get the end offset of a leader epoch of each partition: the first offset of a later epoch at its leader.
+
+    None if the leader does not offer that API, as other implementations of the protocol.
+    """
 
     api = Api.OFFSET_FOR_LEADER_EPOCH
     needs = "Describe"
@@ -189,10 +192,10 @@ class EpochEndOffsets(LeadersCall[EpochEndOffset]):
         return _epochs_at({tp: self.epochs[tp] for tp in keys}, view)
 
     def accept_absent_api(self, keys: Collection[TopicPartition], error: UnsupportedVersion) -> bool:
-        """Say that the log does not know the epoch, as of a log in a format that has none."""
+        """Return None for ``keys``: unlike an epoch that a log does not know, that says nothing about the log."""
         del error
         for tp in keys:
-            self.set_result(tp, 0, EpochEndOffset(-1, -1))
+            self.set_result(tp, 0, None)
         return True
 
     def accept(self, keys: Collection[TopicPartition], response: OffsetForLeaderEpochResponse) -> Failures:

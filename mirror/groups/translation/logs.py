@@ -39,12 +39,12 @@ class PartitionLogs:
     """Whether that is because one of the clusters does not have it."""
     index_end: int = 0
     """The target offset behind the last record that the index has."""
-    epoch_ends: dict[int, EpochEndOffset] = field(default_factory=dict)
-    """Where leader epochs of the target's log end now, by epoch."""
+    epoch_ends: dict[int, EpochEndOffset | None] = field(default_factory=dict)
+    """Where leader epochs of the target's log end now, by epoch; None: its leader does not offer to say it."""
     leader_epoch: int = NEVER
     """The target's present leader epoch."""
-    source_epoch_ends: dict[int, EpochEndOffset] = field(default_factory=dict)
-    """Where leader epochs of the source's log end now, by epoch."""
+    source_epoch_ends: dict[int, EpochEndOffset | None] = field(default_factory=dict)
+    """The same of the source's log."""
 
     @property
     def indexed_to(self) -> int:
@@ -137,16 +137,19 @@ class PartitionLogs:
         """Return the source offset at which a consumer of the source continues from ``committed``, as it does itself.
 
         If the leader epoch that it has committed ends in front of the offset, the source has lost records since, and
-        has others there: it continues where they begin (KIP-320). None: the log does not know the epoch. Raises
-        KafkaTimeout if the source's leader has not answered.
+        has others there: it continues where they begin (KIP-320). It continues at the offset without a leader epoch, or
+        if the leader does not offer OffsetForLeaderEpoch. None: the log does not know the epoch. Raises KafkaTimeout if
+        the source's leader has not answered.
         """
         epoch = committed.leader_epoch
         if epoch is None:
             return committed.offset
-        end = self.source_epoch_ends.get(epoch)
-        if end is None:
+        if epoch not in self.source_epoch_ends:
             msg = f"the source's leader has not answered where leader epoch {epoch} ends"
             raise KafkaTimeout(msg)
+        end = self.source_epoch_ends[epoch]
+        if end is None:
+            return committed.offset
         return min(committed.offset, end.end_offset) if end.end_offset >= 0 else None
 
     def epoch_at(self, target_offset: int) -> int:

@@ -9,7 +9,7 @@ from typing import Final
 from mirror.client import Admin, TopicPartition
 from mirror.cluster.types import EpochEndOffset, Outcomes
 
-_Call = tuple[dict[TopicPartition, int], Future[Outcomes[TopicPartition, EpochEndOffset]]]
+_Call = tuple[dict[TopicPartition, int], Future[Outcomes[TopicPartition, EpochEndOffset | None]]]
 
 
 class EpochEndCalls:
@@ -29,9 +29,12 @@ class EpochEndCalls:
             self._calls.append((asked, admin.epoch_ends_async(asked, timeout_ms)))
             left = {tp: found for tp, found in left.items() if found}
 
-    def read(self, *, partial: bool = False) -> dict[TopicPartition, dict[int, EpochEndOffset]]:
-        """Return the responses. With ``partial``, epochs are absent whose leaders do not answer. Raises KafkaError."""
-        ends: dict[TopicPartition, dict[int, EpochEndOffset]] = {tp: {} for tp in self._tps}
+    def read(self, *, partial: bool = False) -> dict[TopicPartition, dict[int, EpochEndOffset | None]]:
+        """Return the responses, None where a leader does not offer the API.
+
+        With ``partial``, epochs are absent whose leaders do not answer. Raises KafkaError.
+        """
+        ends: dict[TopicPartition, dict[int, EpochEndOffset | None]] = {tp: {} for tp in self._tps}
         for asked, call in self._calls:
             found = call.result()
             for error in () if partial else found.failed.values():

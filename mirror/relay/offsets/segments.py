@@ -64,10 +64,13 @@ def segment_of(span: Span, end: Anchor) -> Segment:
 
 
 class EpochEnds(NamedTuple):
-    """Where leader epochs end in the logs of one partition now: the responses to OffsetForLeaderEpoch, by epoch."""
+    """Where leader epochs end in the logs of one partition now: the responses to OffsetForLeaderEpoch, by epoch.
 
-    source: Mapping[int, EpochEndOffset]
-    target: Mapping[int, EpochEndOffset]
+    None where a leader does not offer that API.
+    """
+
+    source: Mapping[int, EpochEndOffset | None]
+    target: Mapping[int, EpochEndOffset | None]
 
 
 # Invariant: Of a segment counts only what both logs still have, by the leader epochs of its anchor.
@@ -103,7 +106,7 @@ def standing(
     return [part for part in parts if part is not None]
 
 
-def _target_cut(segment: Segment, ends: Mapping[int, EpochEndOffset]) -> int:
+def _target_cut(segment: Segment, ends: Mapping[int, EpochEndOffset | None]) -> int:
     """Return where the target's log may differ from the one that was copied into.
 
     Logs that have records of the same epoch are equal up to its end in one of them; a smaller epoch proves nothing.
@@ -113,7 +116,7 @@ def _target_cut(segment: Segment, ends: Mapping[int, EpochEndOffset]) -> int:
     return known.end_offset if known is not None and known.leader_epoch == mark.leader_epoch else 0
 
 
-def _source_cut(segment: Segment, ends: Mapping[int, EpochEndOffset]) -> int:
+def _source_cut(segment: Segment, ends: Mapping[int, EpochEndOffset | None]) -> int:
     """Return where the source's log may differ from the one that was copied; a log without epochs does not say it."""
     epoch = segment.end.leader_epoch
     known = None if epoch is None else ends.get(epoch)

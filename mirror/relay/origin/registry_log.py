@@ -52,13 +52,14 @@ def read_end(admin: Admin, topic: FlowTopic, timeout_ms: int) -> ReadEnd:
 def check_kept(admin: Admin, topic: FlowTopic, known: ReadEnd, position: int, timeout_ms: int) -> ReadEnd:
     """Check that the registry ``topic`` has all records up to ``known``, and up to ``position``, to which it was read.
 
-    Return the end to check with the next time. Compaction does not move the first offset of a log. Raises NotRetriable
-    if records are lost, KafkaError if that cannot be found out, also if a leader answers that was replaced.
+    Return the end to check with the next time. Compaction does not move the first offset of a log. Where leaders have
+    no epochs, a log that was cut back and has grown again is not noticed. Raises NotRetriable if records are lost,
+    KafkaError if that cannot be found out, also if a leader answers that was replaced.
     """
     first = admin.list_offsets({topic.tp: EARLIEST}, timeout_ms=timeout_ms)[topic.tp].offset
     if first > 0:
         raise _lost_error(0, first)
-    leader_epoch = admin.list_offsets({topic.tp: LATEST}, timeout_ms=timeout_ms)[topic.tp].leader_epoch
+    log_end, leader_epoch = read_end(admin, topic, timeout_ms)
     if leader_epoch < known.leader_epoch:
         raise KafkaError(
             f"{REGISTRY_TOPIC} was read up to leader epoch {known.leader_epoch}, and its leader has {leader_epoch}:"
@@ -66,17 +67,19 @@ def check_kept(admin: Admin, topic: FlowTopic, known: ReadEnd, position: int, ti
         )
     read = ReadEnd(position, leader_epoch)
     for end in (known, read):
-        if end.leader_epoch >= 0 and (cut := _epoch_end(admin, topic, end.leader_epoch, timeout_ms)) < end.offset:
+        cut = log_end if end.leader_epoch < 0 else _epoch_end(admin, topic, end.leader_epoch, timeout_ms)
+        if cut < end.offset:
             raise _lost_error(max(0, cut), end.offset)
     return read
 
 
 def _epoch_end(admin: Admin, topic: FlowTopic, leader_epoch: int, timeout_ms: int) -> int:
-    """Return the end of what the log has of ``leader_epoch`` and earlier ones; -1 if its leader knows no such epoch."""
+    """Return the end of what the log has of ``leader_epoch`` and earlier ones; -1 if its leader does not say it."""
     found = admin.epoch_ends_async({topic.tp: leader_epoch}, timeout_ms).result()
     for error in found.failed.values():
         raise error
-    return found[topic.tp].end_offset
+    end = found[topic.tp]
+    return -1 if end is None else end.end_offset
 
 
 def _lost_error(first: int, end: int) -> NotRetriable:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, Protocol
 
-from mirror.errors import BrokerError
+from mirror.errors import BrokerError, UnsupportedVersion
 from mirror.relay.model.assignments import RELEASED, AssignmentTable
 from mirror.relay.model.reports import SETTLED
 from mirror.relay.progress.assignment_entries import outdated, requests_of
@@ -79,7 +79,7 @@ class Assigner:
 
         A partition that was released and is not settled ``settle_within_ms`` later is given to another task anyway: its
         report may be lost. At least once, this may repeat records; ``warn`` gets a line then. ``report`` gets one once
-        all tasks have back what others have copied for them.
+        all tasks have back what others have copied for them, and one if the target does not offer OffsetDelete.
         """
         self._flow: Final = flow
         self._job: Final = job
@@ -104,6 +104,8 @@ class Assigner:
         self._unreported: Final = set[int]()
         """The tasks that have begun again, and of which no line was printed yet."""
         self._uncommitted: dict[TopicPartition, Entry] = {}
+        self._can_delete = True
+        """Whether the target offers OffsetDelete, as far as is known."""
         self._is_announced = True
         self._announced_ms = clock.now() - _ANNOUNCE_EVERY_MS
         self._renewed_ms = self._moved_ms = clock.now()
@@ -210,15 +212,28 @@ class Assigner:
         self._commit(entries)
 
     def delete_outdated(self) -> None:
-        """Delete entries that every read would return: those of earlier jobs, and of what was released and settled."""
+        """Delete entries that every read would return: those of earlier jobs, and of what was released and settled.
+
+        A target without OffsetDelete forgets them by itself once they are not renewed any more.
+        """
         with self._lock:
             settled = self._table.settled() - self._uncommitted.keys()
-        offsets = self._target.group_offsets(self._group)
-        deleted = settled - offsets.keys()  # with its topic
-        if old := outdated(offsets, self._flow, self._run.run, self._job, settled):
-            deleted |= settled & self._target.delete_group_offsets(self._group, old, partial=True).keys()
+        forgotten = self._delete(settled) if self._can_delete else settled
         with self._lock:
-            self._table.forget(deleted)
+            self._table.forget(forgotten)
+
+    def _delete(self, settled: set[TopicPartition]) -> set[TopicPartition]:
+        """Delete the outdated entries; return those of ``settled`` that are not renewed from now on."""
+        offsets = self._target.group_offsets(self._group)
+        old = outdated(offsets, self._flow, self._run.run, self._job, settled)
+        if not old:
+            return settled - offsets.keys()  # deleted with its topic
+        deleted = self._target.delete_group_offsets(self._group, old, partial=True)
+        if any(isinstance(error, UnsupportedVersion) for error in deleted.failed.values()):
+            self._can_delete = False
+            self._report("the target does not offer OffsetDelete: old assignments stay until it forgets their offsets")
+            return settled
+        return (settled - offsets.keys()) | (settled & deleted.keys())
 
     def _commit(self, entries: Iterable[Entry]) -> dict[TopicPartition, KafkaError]:
         self._uncommitted.update((entry.target, entry) for entry in entries)

@@ -246,7 +246,7 @@ class _SourceReading:
         if epochs:
             ends = self._source.epoch_ends_async(epochs, self._call_timeout_ms).result()
             for tp, epoch_end in ends.items():
-                if 0 <= epoch_end.end_offset < copied[tp].offset:
+                if epoch_end is not None and 0 <= epoch_end.end_offset < copied[tp].offset:
                     found[tp] = replace(found[tp], diverging=epoch_end.end_offset)
         return [*found.values()]
 

@@ -98,6 +98,8 @@ def _look_up_producers(source: Admin, transactions: Iterable[OpenTransaction]) -
     states = source.describe_producers(
         [transaction.tp for transaction in transactions], partial=True, timeout_ms=_CLUSTER_CALL_TIMEOUT_MS
     )
+    for error in [*states.failed.values()][:1]:
+        _log.info("the producers of the source's open transactions are not all known: %s", error)
     found = {
         transaction.tp: replace(
             transaction,

@@ -90,6 +90,13 @@ API_USES: Final = (
         "leader epochs do not count there; a source log that is cut back is noticed only if it ends before what was"
         " copied",
     ),
+    ApiUse(
+        _SOURCE,
+        (Api.OFFSET_FOR_LEADER_EPOCH,),
+        "a group that has read records which the source lost continues at its offset, and skips what is there now in"
+        " front of it",
+        lambda flow: flow.groups.sync,
+    ),
     ApiUse(_SOURCE, (Api.DESCRIBE_LOG_DIRS,), "mirror plan shows no bytes, and backlogs are compared by records"),
     ApiUse(
         _SOURCE,

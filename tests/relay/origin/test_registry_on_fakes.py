@@ -23,6 +23,7 @@ from mirror.relay.origin.registry import (
     registry_topic,
     write_records,
 )
+from mirror.wire.api import Api
 from tests.fakes.cluster import FakeCluster
 from tests.relay.both_directions import A, B, CopiesBothWays
 from tests.relay.fake_pair import FLOW, FakePair
@@ -127,6 +128,22 @@ def test_a_registry_that_has_lost_what_was_read_stops_the_flow(prepared: FakePai
         _opened(prepared)
     with pytest.raises(FlowError, match=r"origin-unknown: .* has lost records"):
         _prepare(prepared)
+
+
+def test_a_registry_without_leader_epochs_that_is_shorter_than_what_was_read_stops_the_flow(pair: FakePair) -> None:
+    del pair.source.versions[Api.OFFSET_FOR_LEADER_EPOCH]
+    for cluster in (pair.source, pair.target):
+        _add_registry(cluster, "compact")
+    _prepare(pair)
+    _register(pair.source, 7)
+    _prepare(pair)
+    with _opened(pair) as origin:
+        origin.decide([9])
+        _lose_last(pair.source)
+        with pytest.raises(NotRetriable, match=r"origin-unknown: .* has lost records"):
+            origin.decide([10])
+    with pytest.raises(FlowError, match=r"origin-unknown: .* has lost records"):
+        _prepare(pair)
 
 
 def test_a_task_knows_what_an_earlier_one_of_its_process_has_read(prepared: FakePair) -> None:

@@ -450,6 +450,19 @@ def test_outdated_topic_description_causes_no_second_comparison() -> None:
     assert run.commit().target == replace(MARK, end=1_003, leader_epoch=5, producer_id=7, since=1_003)
 
 
+def test_a_target_without_leader_epochs_is_not_compared_and_its_marks_have_none() -> None:
+    """Readers take a mark with epoch -1 for one whose log was truncated."""
+    mark = replace(MARK, leader_epoch=None)
+    run = CopyHarness(10)
+    run.context.leader = (1, -1)
+    run.opened_with(replace(COMMITTED, target=mark))
+    run.fetch(made(0, 10))
+    run.context.leader = (2, -1)
+    run.ack_all()
+    assert not run.context.comparisons
+    assert run.commit().target == replace(mark, end=1_010, producer_id=7)
+
+
 def test_a_mark_of_another_attempt_is_compared_with_a_leader_that_was_compared_before() -> None:
     """It covers more: what the leader had of the former mark says nothing about that."""
     tracker = TargetLogTracker()

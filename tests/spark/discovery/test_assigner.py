@@ -16,6 +16,7 @@ from mirror.relay.progress.control_record import control_partition
 from mirror.spark.discovery.assigner import Assigner
 from mirror.spark.run_control import RunControlClient
 from mirror.spark.supervision.control_record_thread import ClaimedRun
+from mirror.wire.api import Api
 from tests.spark.claimed_run import claimed_run
 from tests.spark.fakes import Cluster
 
@@ -266,6 +267,23 @@ def test_the_entry_of_what_was_released_and_settled_is_deleted_unless_it_is_in_a
     assert set(job.assigner._table._released) == set(targets("x", "other"))
     job.assigner.take([range_of("new")])
     assert job.entries()["a.new"].version > versions["new"]
+
+
+def test_a_target_without_offset_delete_is_asked_for_it_once_and_settled_entries_are_not_renewed(job: Job) -> None:
+    kafka = job.cluster.kafka
+    del kafka.versions[Api.OFFSET_DELETE]
+    for node in kafka.brokers:
+        kafka.disconnect(node)
+    for topic in ("new", "other"):
+        job.assigner.take([range_of(topic)])
+        job.assigner.release(targets(topic))
+        job.settle(topic, job.entries()[f"a.{topic}"].version)
+        job.assigner.delete_outdated()
+    assert job.assigner._table._released == {}
+    (line,) = job.reported
+    assert "does not offer OffsetDelete" in line
+    job.assigner.take([range_of("new")])
+    assert job.entries()["a.new"].owner in {0, 1}
 
 
 def test_nothing_is_kept_of_a_settled_partition_whose_entry_went_with_its_topic(job: Job) -> None:

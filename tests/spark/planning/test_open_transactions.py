@@ -58,11 +58,14 @@ def test_a_plan_of_an_older_version_has_no_open_transactions(pair: test_snapshot
 
 
 def test_withheld_records_are_counted_without_permission_to_describe_producers(
-    pair: test_snapshot.PlannerHarness,
+    pair: test_snapshot.PlannerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", open_transactions.__name__)
     pair.a.set_moods({"producers": "no"})
     one = only(pair.plan(flow()))
     assert (one.records, one.producer_id, one.age_ms) == (5, None, 0)
+    (line,) = [each for each in caplog.messages if "producers" in each]
+    assert "are not all known: describing the producers of orders-1" in line
 
 
 def test_records_after_the_flow_s_end_are_not_withheld(pair: test_snapshot.PlannerHarness) -> None:

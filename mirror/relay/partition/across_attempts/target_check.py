@@ -110,7 +110,8 @@ class TargetLogCheck:
 
     def _leader_epoch(self) -> int | None:
         leader = self._context.target_leader(self._copy.target)
-        return None if leader is None else leader[1]
+        # Brokers without reliable leader epochs have -1: another leader does not show by it.
+        return None if leader is None or leader[1] < 0 else leader[1]
 
     def _check_deadline(self, attempt: CopyAttempt, error: KafkaTimeout, now: int, *, ended: bool) -> None:
         commits = attempt.commits

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from mirror.client import EARLIEST, LATEST, Admin, OffsetResult, TopicPartition
-from mirror.cluster.types import Outcomes, V
+from mirror.cluster.types import EpochEndOffset, Outcomes, V
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.futures import done, then
 from mirror.relay.progress.anchors import Anchor, AnchorKey
@@ -162,9 +162,14 @@ class ClusterLookups:
         return then(ends, of_partition)
 
     def epoch_end(self, tp: TopicPartition, leader_epoch: int, timeout_ms: int) -> Future[int]:
-        """Return where target ``tp`` left ``leader_epoch``, -1 if it does not know it."""
+        """Return where target ``tp`` left ``leader_epoch``, -1 if it does not know it, or does not say it."""
         epoch_ends = self._target.epoch_ends_async({tp: leader_epoch}, timeout_ms)
-        return then(epoch_ends, lambda found: done(_result(found, tp).end_offset))
+
+        def of_partition(found: Outcomes[TopicPartition, EpochEndOffset | None]) -> Future[int]:
+            end = _result(found, tp)
+            return done(-1 if end is None else end.end_offset)
+
+        return then(epoch_ends, of_partition)
 
     # --- the target, in a thread that may block
 

@@ -157,7 +157,8 @@ class TargetHealing:
         found = self._target.epoch_ends_async({tp: epoch}, timeout_ms).result()
         if tp in found.failed:
             raise found.failed[tp]
-        return found[tp].leader_epoch, found[tp].end_offset
+        end = found[tp]
+        return (-1, -1) if end is None else (end.leader_epoch, end.end_offset)
 
 
 def _none_stands(kept: list[Anchor], candidates: list[Anchor]) -> str:
