@@ -103,6 +103,7 @@ def _check_offsets(admin: Admin, topics: SourceTopics) -> None:
             assert ours == expected
     tp = TopicPartition(topics.plain, 0)
     (end,) = admin.epoch_ends_async({tp: 0}).result().values()
+    assert end is not None
     assert (end.leader_epoch, end.end_offset) == (0, topics.side.end(topics.plain))
 
 
