@@ -6,9 +6,12 @@ The base copies, plans and compares; what is large, or compiled where it is inst
 from __future__ import annotations
 
 import importlib.util
+import shlex
+import sys
 from typing import Final
 
 from mirror.errors import FlowError
+from mirror.version import VERSION
 
 DISTRIBUTION: Final = "kafka-spark-mirror"
 SPARK: Final = "spark"
@@ -25,8 +28,9 @@ _PARTS: Final = {
 
 
 def install(extra: str) -> str:
-    """Return the command that installs ``extra``."""
-    return f"pip install '{DISTRIBUTION}[{extra}]'"
+    """Return the command that installs ``extra`` for this Python, from the wheel: the package is in no index."""
+    wheel = f"{DISTRIBUTION.replace('-', '_')}-{VERSION}-py3-none-any.whl"
+    return f"{shlex.quote(sys.executable)} -m pip install 'dist/{wheel}[{extra}]'"
 
 
 def missing(extra: str) -> str | None:

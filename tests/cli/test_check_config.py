@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
+from mirror.extras import GSSAPI, install
 
 LOGIN = '"security.protocol" = "SASL_SSL"\n"sasl.mechanism" = "OAUTHBEARER"\n"sasl.oauthbearer.token.provider" = '
 
@@ -39,9 +40,7 @@ def test_the_library_of_kerberos_has_to_be_importable(tmp_path: Path, monkeypatc
     path.write_text(f'[clusters.a]\n"bootstrap.servers" = "a:1"\n{login}{flow}')
     result = CliRunner().invoke(app, ["check-config", "--config", str(path)])
     assert result.exit_code == 1
-    shown = (
-        f"{path}: clusters.a.\"sasl.mechanism\" = 'GSSAPI': needs 'gssapi': pip install 'kafka-spark-mirror[gssapi]'"
-    )
+    shown = f"{path}: clusters.a.\"sasl.mechanism\" = 'GSSAPI': needs 'gssapi': {install(GSSAPI)}"
     assert shown in " ".join(result.output.split())
 
 

@@ -14,6 +14,7 @@ from mirror.cli import app as frame
 from mirror.cluster.auth.oauth_settings import SHIPPED
 from mirror.errors import ConfigError
 from mirror.telemetry.settings import TelemetrySettings
+from mirror.version import VERSION
 
 ROOT = Path(__file__).parents[2]
 NEEDING = sorted(name for name, lazy in frame._COMMANDS.items() if lazy.extra)
@@ -33,6 +34,13 @@ def test_each_extra_that_a_message_names_is_one_of_the_package() -> None:
     assert project["optional-dependencies"].keys() - {"dev"} == named
 
 
+def test_an_extra_is_installed_from_the_wheel_for_this_python() -> None:
+    """``pip`` on the PATH may be that of another environment, as after pipx; the package is in no index."""
+    wheel = f"dist/kafka_spark_mirror-{VERSION}-py3-none-any.whl"
+    assert wheel in (ROOT / "jobs" / "INSTALL.md").read_text("utf-8")
+    assert extras.install("spark") == f"{sys.executable} -m pip install '{wheel}[spark]'"
+
+
 @pytest.mark.usefixtures("base")
 @pytest.mark.parametrize("name", NEEDING)
 def test_a_command_names_the_extra_that_it_lacks(name: str, tmp_path: Path) -> None:
@@ -41,7 +49,7 @@ def test_a_command_names_the_extra_that_it_lacks(name: str, tmp_path: Path) -> N
     words = {"spark": "PySpark", "report": "Plotly and Jinja"}[extra]
     result = CliRunner().invoke(frame.app, [name, *arguments])
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"mirror: mirror {name} needs {words}: pip install 'kafka-spark-mirror[{extra}]'\n"
+    assert result.stderr == f"mirror: mirror {name} needs {words}: {extras.install(extra)}\n"
 
 
 @pytest.mark.usefixtures("base")
@@ -54,7 +62,7 @@ def test_the_help_of_a_command_needs_no_extra(name: str) -> None:
 def test_a_page_of_a_rehearsal_is_refused_before_it_begins(tmp_path: Path) -> None:
     arguments = ["--config", str(tmp_path / "none.toml"), "--html", str(tmp_path / "page.html")]
     result = CliRunner().invoke(frame.app, ["rehearse", *arguments])
-    assert result.stderr == "mirror: --html needs Plotly and Jinja: pip install 'kafka-spark-mirror[report]'\n"
+    assert result.stderr == f"mirror: --html needs Plotly and Jinja: {extras.install('report')}\n"
 
 
 @pytest.mark.usefixtures("base")
@@ -64,5 +72,5 @@ def test_a_backend_by_grpc_needs_its_exporter() -> None:
         TelemetrySettings.of(environment)
     assert str(caught.value) == (
         "environment: OTEL_EXPORTER_OTLP_TRACES_PROTOCOL = grpc: needs OpenTelemetry's exporter for gRPC:"
-        " pip install 'kafka-spark-mirror[otlp-grpc]', on every host"
+        f" {extras.install('otlp-grpc')}, on every host"
     )

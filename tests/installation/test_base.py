@@ -78,8 +78,8 @@ def test_the_base_imports_everything_but_what_its_extras_bring(installed: Path) 
         (["check-config", "--config", str(EXAMPLE)], 0, "bootstrap.servers"),
         (["plan", "--config", "away.toml", "--timeout", "1"], 1, "does not answer"),
         (["status", "--config", "away.toml", "--timeout", "1"], 1, "does not answer"),
-        (["run", "--config", "away.toml"], 1, "mirror run needs PySpark: pip install 'kafka-spark-mirror[spark]'"),
-        (["report"], 1, "mirror report needs Plotly and Jinja: pip install 'kafka-spark-mirror[report]'"),
+        (["run", "--config", "away.toml"], 1, "mirror run needs PySpark: "),
+        (["report"], 1, "mirror report needs Plotly and Jinja: "),
     ],
 )
 def test_a_command_of_the_base(installed: Path, arguments: list[str], status: int, said: str) -> None:

@@ -140,5 +140,5 @@ def test_keys_that_the_mechanism_does_not_use(options: dict[str, str], reason: s
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
-    with pytest.raises(ConfigError, match=r"pip install 'kafka-spark-mirror\[aws\]', on every host"):
+    with pytest.raises(ConfigError, match=r".* -m pip install 'dist/kafka_spark_mirror-.*\[aws\]', on every host"):
         load_provider("aws")

@@ -58,7 +58,9 @@ def test_no_ticket_for_the_broker(error: BaseException, kind: type[KafkaError], 
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", None)
-    with pytest.raises(ConfigError, match=r"'gssapi': pip install 'kafka-spark-mirror\[gssapi\]', on every host"):
+    with pytest.raises(
+        ConfigError, match=r"'gssapi': .* -m pip install 'dist/kafka_spark_mirror-.*\[gssapi\]', on every host"
+    ):
         load_gssapi()
 
 
