@@ -22,6 +22,8 @@ class Cause:
     """What it causes, as a sentence without a full stop."""
     remedy: str
     """What to do about it."""
+    is_observation: bool = False
+    """The effect is what was observed: in a line of an error, only the place stands before it."""
 
     @property
     def words(self) -> str:
@@ -100,7 +102,8 @@ SINGLE_REPLICA: Final = Cause(
 SOCKET_REQUEST: Final = Cause(
     "socket.request.max.bytes",
     "brokers close the connection at a request that is larger",
-    "raise socket.request.max.bytes, or lower max.request.size of the flow's producer",
+    "raise socket.request.max.bytes, or lower max.request.size of the flow's producer and max.message.bytes of the"
+    " source topics",
 )
 IDLE: Final = Cause(
     "connections.max.idle.ms",
@@ -159,25 +162,41 @@ CONTROLLERS: Final = Cause(
     "bootstrap.servers",
     "this is a KRaft controller, which does not serve clients",
     "set bootstrap.servers to listeners of brokers",
+    is_observation=True,
 )
 AWAY: Final = Cause(
     "bootstrap.servers",
     "its flows wait, or fail",
     "check its bootstrap.servers, and that it runs",
 )
-WANTS_TLS: Final = Cause("security.protocol", "the listener speaks TLS", "set security.protocol to SSL or SASL_SSL")
+SPARE_AWAY: Final = Cause(
+    "bootstrap.servers",
+    "no flow can start from it while the other servers are away",
+    "correct it in bootstrap.servers, or remove it",
+)
+WANTS_TLS: Final = Cause(
+    "security.protocol",
+    "the listener speaks TLS",
+    "set security.protocol to SSL or SASL_SSL",
+    is_observation=True,
+)
 NO_TLS: Final = Cause(
     "security.protocol",
     "the listener does not speak TLS",
     "set security.protocol to PLAINTEXT or SASL_PLAINTEXT",
+    is_observation=True,
 )
 WANTS_SASL: Final = Cause(
     "security.protocol",
     "the listener wants SASL",
     "set security.protocol to SASL_SSL or SASL_PLAINTEXT, and sasl.mechanism to one that it offers",
+    is_observation=True,
 )
 NO_SASL: Final = Cause(
-    "security.protocol", "the listener does not use SASL", "set security.protocol to PLAINTEXT or SSL"
+    "security.protocol",
+    "the listener does not use SASL",
+    "set security.protocol to PLAINTEXT or SSL",
+    is_observation=True,
 )
 OTHER_HOST: Final = Cause(
     "ssl.endpoint.identification.algorithm",
@@ -209,6 +228,11 @@ ONE_SERVER: Final = Cause(
 EXPIRING: Final = Cause(
     "ssl.keystore.location", "then no connection is accepted, and the flows of the cluster stand still", "renew it"
 )
+EXPIRY_UNKNOWN: Final = Cause(
+    "ssl.keystore.location",
+    "its end is not announced, and no connection is accepted after it",
+    "read its dates with openssl x509 -noout -dates",
+)
 CLOCK: Final = Cause(
     "NTP",
     "ages, lags and whether a run is alive are computed with both clocks, and tokens and tickets are refused by a wrong"
@@ -228,7 +252,12 @@ RELEASES_OF_BROKERS: Final = Cause(
 SETTINGS_UNKNOWN: Final = Cause(
     "DescribeConfigs",
     "what keeps a flow from working, or slows it, is not seen beforehand",
-    "grant DescribeConfigs on the cluster",
+    "grant DescribeConfigs on the cluster, and on the flow's topics",
+)
+NO_NUMBER: Final = Cause(
+    "DescribeConfigs",
+    "whether it keeps a flow from working is not seen beforehand",
+    "read it with the tools of the cluster's vendor",
 )
 MANY_TOPICS: Final = Cause(
     "topics", "to read those of all topics may take longer than the diagnosis", "run mirror plan, which compares all"
@@ -274,7 +303,7 @@ TEMPORARY: Final = Cause("TMPDIR", "Spark and its workers exchange data there", 
 FOLDER: Final = Cause(
     "--report-dir",
     "a run keeps its log and its report there, or Spark its temporary files",
-    "let this user write to it, or choose another one (--report-dir, SPARK_LOCAL_DIRS)",
+    "choose one in which this user can make files (--report-dir, SPARK_LOCAL_DIRS), or grant it",
 )
 DISK: Final = Cause(
     "--report-dir",

@@ -23,10 +23,10 @@ def check_cluster(facts: ClusterFacts, unix_s: float) -> list[Finding]:
 
 
 def _bootstrap(facts: ClusterFacts, _: float) -> Iterator[Finding]:
-    severity = Severity.WARNING if facts.answers else Severity.ERROR
+    severity, cause = (Severity.WARNING, causes.SPARE_AWAY) if facts.answers else (Severity.ERROR, causes.AWAY)
     for contact in facts.bootstrap.values():
         if contact.error is not None:
-            yield of_error(severity, _at(facts), contact.error, causes.AWAY)
+            yield of_error(severity, _at(facts), contact.error, cause)
     if facts.answers and len(facts.bootstrap) == 1 and len(facts.brokers) > 1:
         what = f"bootstrap.servers names one of {len(facts.brokers)} brokers"
         yield of_cause(Severity.NOTE, _at(facts), what, causes.ONE_SERVER)
@@ -34,7 +34,7 @@ def _bootstrap(facts: ClusterFacts, _: float) -> Iterator[Finding]:
 
 def _advertised(facts: ClusterFacts, _: float) -> Iterator[Finding]:
     answering = next((address for address, one in facts.bootstrap.items() if one.error is None), "")
-    local = is_loopback(_host(answering))
+    local = any(one.is_here for one in facts.bootstrap.values())
     reached = []
     for broker, contact in facts.brokers.items():
         if contact.error is not None:
@@ -43,8 +43,8 @@ def _advertised(facts: ClusterFacts, _: float) -> Iterator[Finding]:
             by = f" (an advertised listener: bootstrap server {answering} has named it)" if advertised else ""
             yield Finding(found.severity, found.where, found.what + by, found.why, found.remedy)
         elif is_loopback(_host(broker)) and not local:
-            what = f"{broker} advertises an address of this host, and bootstrap server {answering} is elsewhere"
-            yield of_cause(Severity.ERROR, _at(facts), what, causes.ADVERTISED)
+            what = f"{broker} advertises a loopback address, and bootstrap server {answering} has none of this host's"
+            yield of_cause(Severity.WARNING, _at(facts), what, causes.ADVERTISED)
         else:
             reached.append(contact.round_trip_ms)
     if reached:
@@ -63,6 +63,9 @@ def _certificates(facts: ClusterFacts, unix_s: float) -> Iterator[Finding]:
         yield Finding(Severity.OK, _at(facts), f"{protocols}; the brokers' certificates are valid for {days:.0f} days")
     if facts.own_expires_s is not None:
         yield from _expiring(facts, "the certificate of this client", facts.own_expires_s, unix_s)
+    if facts.own_expiry_error is not None:
+        what = f"the dates of this client's certificate cannot be read: {facts.own_expiry_error}"
+        yield of_cause(Severity.NOTE, _at(facts), what, causes.EXPIRY_UNKNOWN)
 
 
 def _expiring(facts: ClusterFacts, which: str, expires_s: float, unix_s: float) -> Iterator[Finding]:

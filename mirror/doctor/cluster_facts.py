@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -42,10 +43,14 @@ def observe(side: Side, options: Mapping[str, object], step_ms: int) -> ClusterF
     labels = {f"broker {one.node_id} at {_text((one.host, one.port))}": one for one in brokers}
     calls = {label: partial(_broker, side.admin, one, settings, step_ms) for label, one in labels.items()}
     reached = _each(calls)
-    settings_found, clock, quotas = _at_once(
-        lambda: {key: one.value for key, one in side.broker_settings.items()},
-        lambda: _clock(side.admin, step_ms),
-        lambda: side.admin.client_quotas(timeout_ms=step_ms),
+    tls = settings.security.tls if settings.security.uses_tls else None
+    settings_found, clock, quotas, own_expires_s = _at_once(
+        {
+            "settings": lambda: {key: one.value for key, one in side.broker_settings.items()},
+            "clock": lambda: _clock(side.admin, step_ms),
+            "quotas": lambda: side.admin.client_quotas(timeout_ms=step_ms),
+            "certificate": lambda: None if tls is None else own_expiry(tls),
+        }
     )
     return ClusterFacts(
         name=side.name,
@@ -57,14 +62,25 @@ def observe(side: Side, options: Mapping[str, object], step_ms: int) -> ClusterF
         clock_error=clock if isinstance(clock, MirrorError) else None,
         quotas=() if isinstance(quotas, MirrorError) else quotas,
         quotas_error=quotas if isinstance(quotas, MirrorError) else None,
-        own_expires_s=_own_expiry(settings.security.tls) if settings.security.uses_tls else None,
+        own_expires_s=None if isinstance(own_expires_s, MirrorError) else own_expires_s,
+        own_expiry_error=own_expires_s if isinstance(own_expires_s, MirrorError) else None,
     )
 
 
 def _bootstrap(options: Mapping[str, object], address: Address, step_ms: int) -> Contact:
     with Admin({**options, "bootstrap.servers": _text(address)}) as admin:
         admin.describe_cluster(timeout_ms=step_ms)
-    return Contact()
+    return Contact(is_here=is_here(address))
+
+
+def is_here(address: Address) -> bool:
+    """Whether the host of ``address`` is this one: it has one of its addresses, to which a socket can be bound."""
+    with suppress(OSError):
+        for family, kind, protocol, _, found in socket.getaddrinfo(*address, type=socket.SOCK_DGRAM):
+            with suppress(OSError), socket.socket(family, kind, protocol) as probe:
+                probe.bind((found[0], 0))
+                return True
+    return False
 
 
 def _broker(admin: Admin, broker: Broker, settings: ClusterSettings, step_ms: int) -> Contact:
@@ -103,8 +119,11 @@ def _certificate(tls: TlsSettings, address: Address, step_ms: int) -> Certificat
         return None
 
 
-def _own_expiry(tls: TlsSettings) -> float | None:
-    """Return when the client's own certificate expires, in seconds since 1970; None if it has none."""
+def own_expiry(tls: TlsSettings) -> float | None:
+    """Return when the client's own certificate expires, in seconds since 1970; None if it has none.
+
+    Raises what ``cryptography`` raises: it refuses some certificates that OpenSSL accepts.
+    """
     from cryptography.x509 import load_pem_x509_certificate
 
     data = tls.keystore_chain.encode()
@@ -122,10 +141,9 @@ def _each(calls: Mapping[str, Callable[[], Contact]]) -> dict[str, Contact]:
     return {name: Contact(error=one) if isinstance(one, MirrorError) else one for name, one in found.items()}
 
 
-def _at_once(*calls: Callable[[], Any]) -> list[Any]:
+def _at_once(calls: Mapping[str, Callable[[], Any]]) -> list[Any]:
     """Return what each call returns, or its error."""
-    found = call_concurrently("fact", {f"{number}": call for number, call in enumerate(calls)})
-    return list(found.values())
+    return list(call_concurrently("reading the", calls).values())
 
 
 def _text(address: Address) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mirror import causes
-from mirror.client import ClientQuota, ConfigResource
+from mirror.client import ClientQuota, ConfigResource, Outcomes
 from mirror.cluster.settings import ClusterSettings
 from mirror.config.flow_rules import target_options
 from mirror.consumer.settings import CONSUMER_KEYS
@@ -23,20 +23,22 @@ from mirror.doctor.findings import HOST, Finding, Severity, of_cause, of_line
 from mirror.doctor.host_checks import IMPORTS_BYTES, Needs, check_host
 from mirror.doctor.host_facts import observe_host
 from mirror.doctor.setting_checks import (
+    BROKER_NUMBERS,
     TOPIC_KEYS,
     Settings,
     Topics,
     check_batches,
     check_idle,
+    check_numbers,
     check_quotas,
     check_target,
 )
-from mirror.errors import KafkaError, MirrorError
+from mirror.errors import MirrorError, named
 from mirror.producer.settings import PRODUCER_KEYS
 from mirror.spark.clusters import Clusters
 from mirror.spark.concurrent_calls import call_concurrently
 from mirror.spark.planning import broker_retention
-from mirror.spark.preflight.flow_checks import FlowsRefused, check_flows
+from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -46,6 +48,8 @@ STEPS: Final = 10
 """A command takes at most so many steps one after the other."""
 _MOST_TOPICS: Final = 500
 """The configurations of as many topics are read: those of all could take longer than the diagnosis."""
+_INCOMPLETE: Final = {causes.SETTINGS_UNKNOWN.effect, causes.NO_NUMBER.effect, causes.MANY_TOPICS.effect}
+"""Why not all of a flow's topics and settings were compared."""
 _ANONYMOUS: Final = "ANONYMOUS"
 """Kafka's name for a client without a login."""
 _CONNECTIONS_BESIDE: Final = 2
@@ -82,6 +86,7 @@ def diagnose(
             findings += check_cluster(cluster, time.time())
             idle_ms = ClusterSettings.parse(config.clusters[name].client_options()).connections_max_idle_ms
             findings += check_idle(name, cluster.settings, idle_ms)
+            findings += check_numbers(name, cluster.settings)
         return [*findings, *_of_flows(config, flows, clusters, facts)]
 
 
@@ -149,16 +154,32 @@ def _of_flows(
     if not answering:
         return
     problems, warnings = _checked(config, answering, clusters)
+    compared = call_concurrently(
+        "flow",
+        {
+            one.name: partial(_compared, config, one, clusters, facts[one.source], facts[one.target])
+            for one in answering
+        },
+    )
     for flow in answering:
         at = f"flow {flow.name}"
+        of_target = compared[flow.name]
+        if isinstance(of_target, MirrorError):
+            of_target = [_not_compared(at, of_target)]
         found = [
             *(of_line(Severity.ERROR, at, line.removeprefix(f"{at}: ")) for line in problems.get(flow.name, ())),
             *(of_line(Severity.WARNING, at, line) for line in warnings.get(flow.name, ())),
-            *_of_target(config, flow, clusters, facts[flow.source], facts[flow.target]),
+            *of_target,
         ]
         yield from found
         if all(one.severity in {Severity.OK, Severity.NOTE} for one in found):
-            yield Finding(Severity.OK, at, "its permissions suffice, and its target takes what its source has")
+            whole = facts[flow.target].settings_error is None and not any(one.why in _INCOMPLETE for one in found)
+            takes = ", and its target takes what its source has" if whole else ""
+            yield Finding(Severity.OK, at, f"its permissions suffice{takes}")
+
+
+def _not_compared(at: str, error: MirrorError) -> Finding:
+    return of_line(Severity.WARNING, at, f"its topics cannot be compared: {error}")
 
 
 def _checked(
@@ -169,14 +190,32 @@ def _checked(
         found = check_flows(config, flows, clusters)
     except FlowsRefused as refused:
         return refused.problems, {}
-    problems: dict[str, Sequence[str]] = {name: str(error).splitlines() for name, error in found.errors.items()}
-    return problems | found.problems, found.warnings
+    except MirrorError as error:
+        return {flow.name: str(error).splitlines() for flow in flows}, {}
+    return problems_of(found), found.warnings
+
+
+def problems_of(found: Findings) -> dict[str, list[str]]:
+    """Return the lines of each flow that is refused, or whose cluster does not answer."""
+    lines = {name: str(error).splitlines() for name, error in found.errors.items()}
+    for name, problems in found.problems.items():
+        lines[name] = list(dict.fromkeys([*lines.get(name, ()), *problems]))
+    return lines
+
+
+def _compared(
+    config: MirrorConfig, flow: FlowConfig, clusters: Clusters, source: ClusterFacts, target: ClusterFacts
+) -> list[Finding]:
+    return list(_of_target(config, flow, clusters, source, target))
 
 
 def _of_target(
     config: MirrorConfig, flow: FlowConfig, clusters: Clusters, source: ClusterFacts, target: ClusterFacts
 ) -> Iterator[Finding]:
     at, sides = f"flow {flow.name}", clusters.of(flow)
+    if broker_retention.without_number(target.settings, BROKER_NUMBERS):
+        what = f"settings of the brokers of {flow.target} are no numbers, and are not compared"
+        yield of_cause(Severity.NOTE, at, what, causes.NO_NUMBER)
     try:
         for fault in broker_retention.faults(flow, sides.target, target.settings):
             yield of_cause(Severity.ERROR, at, fault.what, fault.cause)
@@ -189,13 +228,22 @@ def _of_target(
         names = selected[:_MOST_TOPICS]
         copies = [flow.target_topic(name) for name in names]
         present = sides.target.describe(copies)
-        topics = Topics(
-            _configs(sides.source, names), _configs(sides.target, [one for one in copies if one in present])
-        )
+        of_source = _configs(sides.source, names)
+        of_target = _configs(sides.target, [one for one in copies if one in present])
+        for cluster, failed in (
+            (flow.source, of_source.failed),
+            (flow.target, present.failed | of_target.failed),
+        ):
+            if failed:
+                what = (
+                    f"{named('topic', sorted(failed))} of {cluster} cannot be compared: {next(iter(failed.values()))}"
+                )
+                yield of_cause(Severity.NOTE, at, what, causes.SETTINGS_UNKNOWN)
+        topics = Topics(of_source, of_target)
         size = target_options(config, flow).get("max.request.size", PRODUCER_KEYS["max.request.size"].default)
         yield from check_batches(flow, target.settings, topics, _bytes(size))
-    except KafkaError as error:
-        yield of_line(Severity.WARNING, at, f"its topics cannot be compared: {error}")
+    except MirrorError as error:  # what was found before is kept
+        yield _not_compared(at, error)
 
 
 def _quotas(
@@ -211,6 +259,9 @@ def _quotas(
     return {one.name: one.quotas for one in clusters}, names
 
 
-def _configs(side: Side, topics: Sequence[str]) -> dict[str, Settings]:
+def _configs(side: Side, topics: Sequence[str]) -> Outcomes[str, Settings]:
     found = side.admin.describe_configs(map(ConfigResource.topic, topics), keys=TOPIC_KEYS, partial=True)
-    return {resource.name: {key: one.value for key, one in entries.items()} for resource, entries in found.items()}
+    return Outcomes(
+        {resource.name: {key: one.value for key, one in entries.items()} for resource, entries in found.items()},
+        {resource.name: error for resource, error in found.failed.items()},
+    )

@@ -25,6 +25,8 @@ class Contact:
     """An attempt to reach a server: connecting, TLS, login, and a request."""
 
     error: MirrorError | None = None
+    is_here: bool = False
+    """Whether its address is one of this host's. Of bootstrap servers."""
     round_trip_ms: float = 0.0
     """Of a request on a connection that stands."""
     versions: BrokerVersions | None = None
@@ -56,7 +58,8 @@ class ClusterFacts:
     quotas: tuple[ClientQuota, ...] = ()
     quotas_error: MirrorError | None = None
     own_expires_s: float | None = None
-    """When the certificate of this client expires, in seconds since 1970; None: it has none."""
+    """When the certificate of this client expires, in seconds since 1970; None: it has none, or see the error."""
+    own_expiry_error: MirrorError | None = None
 
     @property
     def answers(self) -> bool:

@@ -74,5 +74,8 @@ def of_line(severity: Severity, where: str, line: str, otherwise: Cause | None =
             continue
         what = before.removesuffix("(perhaps ").rstrip(_AROUND)
         after = after.removeprefix(")")
+        if cause.is_observation or not what:
+            what = f"{what}: {cause.effect}" if what else cause.effect
+            return Finding(severity, where, what, "", cause.remedy + after)
         return Finding(severity, where, what, cause.effect, cause.remedy + after)
     return Finding(severity, where, line) if otherwise is None else of_cause(severity, where, line, otherwise)

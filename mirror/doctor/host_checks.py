@@ -42,14 +42,16 @@ def check_host(facts: HostFacts, needs: Needs) -> list[Finding]:
 
 def _java(facts: HostFacts, _: Needs) -> Iterator[Finding]:
     if facts.java_error:
-        yield of_line(Severity.ERROR, HOST, facts.java_error, causes.JAVA)
+        severity = Severity.ERROR if facts.spark else Severity.NOTE
+        yield of_line(severity, HOST, facts.java_error, causes.JAVA)
     else:
         yield _ok(facts.java)
 
 
 def _spark(facts: HostFacts, _: Needs) -> Iterator[Finding]:
     if not facts.spark:
-        yield _of(Severity.ERROR, "PySpark is not installed", causes.SPARK)
+        # Without the extra, this host is one for the other commands.
+        yield _of(Severity.NOTE, "PySpark is not installed", causes.SPARK)
     elif facts.release_warning:
         yield of_line(Severity.WARNING, HOST, facts.release_warning, causes.RELEASES)
     else:

@@ -84,6 +84,8 @@ def free_bytes(folder: Path) -> int | str:
     try:
         with tempfile.TemporaryFile(dir=place):
             return shutil.disk_usage(place).free
+    except FileNotFoundError:  # of a file system such as /proc
+        return f"no file can be made in {place}"
     except OSError as error:
         return (error.strerror or str(error)).lower()
 

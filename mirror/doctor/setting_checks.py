@@ -11,6 +11,7 @@ from mirror.causes import Cause
 from mirror.client import ClientQuota
 from mirror.doctor.findings import Finding, Severity, of_cause
 from mirror.errors import named
+from mirror.spark.planning import broker_retention
 
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
@@ -29,12 +30,34 @@ TOPIC_KEYS: Final = (
 """What is read of topics."""
 
 
+_TOPIC_NUMBERS: Final = tuple(key for key in TOPIC_KEYS if key != causes.APPEND_TIME.key)
+BROKER_NUMBERS: Final = (
+    *broker_retention.KEYS,
+    causes.IDLE.key,
+    causes.TRANSACTION_MIN_ISR.key,
+    causes.MIN_ISR.key,
+    causes.SOCKET_REQUEST.key,
+    "default.replication.factor",
+)
+"""The settings of brokers that are compared as numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Topics:
     """The configurations of topics that a flow copies, by key and topic, and of those of their copies that exist."""
 
     source: Mapping[str, Settings] = field(default_factory=dict)
     target: Mapping[str, Settings] = field(default_factory=dict)
+
+
+def check_numbers(cluster: str, settings: Settings) -> Iterator[Finding]:
+    """Yield a line for each setting of the brokers that should be a number and is none: it is unknown."""
+    for key in broker_retention.without_number(settings, BROKER_NUMBERS):
+        yield _no_number(f"cluster {cluster}", f"{key} of the brokers", settings[key])
+
+
+def _no_number(where: str, which: str, value: str | None) -> Finding:
+    return of_cause(Severity.NOTE, where, f"{which} is '{value}', which is no number", causes.NO_NUMBER)
 
 
 def check_idle(cluster: str, settings: Settings, idle_ms: int) -> Iterator[Finding]:
@@ -101,25 +124,21 @@ def check_batches(flow: FlowConfig, settings: Settings, topics: Topics, request_
     ``request_bytes``: ``max.request.size`` of the flow's producer; a larger batch is sent alone.
     """
     sizes = {name: _number(one, "max.message.bytes", 0) for name, one in topics.source.items()}
-    largest = max((request_bytes, *sizes.values()))
-    at_once = _number(settings, causes.SOCKET_REQUEST.key, largest)
-    if at_once < largest:
-        what = f"{causes.SOCKET_REQUEST.key} of {flow.target} is {at_once}, and requests have up to {largest} bytes"
-        yield of_cause(Severity.ERROR, _at(flow), what, causes.SOCKET_REQUEST)
+    yield from _of_sizes(flow, settings, sizes, request_bytes)
+    yield from _of_numbers(flow, topics)
     smaller, segments, appended, oldest = list[str](), list[str](), list[str](), list[str]()
     for name, size in sizes.items():
         copy = flow.target_topic(name)
-        config = topics.target.get(copy)
-        if config is None:
+        if (target := topics.target.get(copy)) is None:
             continue
-        limit = _number(config, "max.message.bytes", size)
+        limit = _number(target, "max.message.bytes", size)
         if limit < size:
             smaller.append(copy)
-        if 0 < _number(config, causes.SEGMENT_BYTES.key, 0) < limit - _LOG_OVERHEAD:
+        if 0 < _number(target, causes.SEGMENT_BYTES.key, 0) < limit - _LOG_OVERHEAD:
             segments.append(copy)
-        if config.get(causes.APPEND_TIME.key) == "LogAppendTime":
+        if target.get(causes.APPEND_TIME.key) == "LogAppendTime":
             appended.append(copy)
-        if _number(config, causes.OLDEST_TIMESTAMP.key, _NO_LIMIT) < _NO_LIMIT and flow.on_bad_timestamp == "fail":
+        if _number(target, causes.OLDEST_TIMESTAMP.key, _NO_LIMIT) < _NO_LIMIT and flow.on_bad_timestamp == "fail":
             oldest.append(copy)
     yield from _of_topics(flow, smaller, "max.message.bytes is below that of the source topic", causes.MESSAGE_BYTES)
     yield from _of_topics(flow, segments, "segment.bytes is below max.message.bytes", causes.SEGMENT_BYTES)
@@ -128,14 +147,34 @@ def check_batches(flow: FlowConfig, settings: Settings, topics: Topics, request_
     yield from _of_topics(flow, oldest, what, causes.OLDEST_TIMESTAMP)
 
 
+def _of_sizes(flow: FlowConfig, settings: Settings, sizes: Mapping[str, int], request_bytes: int) -> Iterator[Finding]:
+    largest = max((request_bytes, *sizes.values()))
+    at_once = _number(settings, causes.SOCKET_REQUEST.key, largest)
+    what = f"{causes.SOCKET_REQUEST.key} of {flow.target} is {at_once}, and "
+    if at_once < request_bytes:
+        what += f"requests have up to {request_bytes} bytes"
+        yield of_cause(Severity.ERROR, _at(flow), what, causes.SOCKET_REQUEST)
+    elif larger := [name for name, size in sizes.items() if size > at_once]:
+        # A limit is not a size: max.message.bytes is often set to the highest number.
+        what += f"{named('topic', larger)} of {flow.source} may have batches of up to {largest} bytes"
+        yield of_cause(Severity.WARNING, _at(flow), what, causes.SOCKET_REQUEST)
+
+
+def _of_numbers(flow: FlowConfig, topics: Topics) -> Iterator[Finding]:
+    for cluster, of_topics in ((flow.source, topics.source), (flow.target, topics.target)):
+        for name, config in of_topics.items():
+            for key in broker_retention.without_number(config, _TOPIC_NUMBERS):
+                yield _no_number(_at(flow), f"{key} of topic {name} of {cluster}", config[key])
+
+
 def _of_topics(flow: FlowConfig, names: Sequence[str], what: str, cause: Cause) -> Iterator[Finding]:
     if names:
         yield of_cause(Severity.WARNING, _at(flow), f"{named('topic', names)} of {flow.target}: {what}", cause)
 
 
 def _number(settings: Settings, key: str, otherwise: int) -> int:
-    value = settings.get(key)
-    return otherwise if value is None else int(value)
+    value = broker_retention.number(settings, key)
+    return otherwise if value is None else value
 
 
 def _at(flow: FlowConfig) -> str:

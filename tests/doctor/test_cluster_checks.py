@@ -9,9 +9,10 @@ import pytest
 
 from mirror import causes
 from mirror.doctor.cluster_checks import check_cluster
+from mirror.doctor.cluster_facts import is_here
 from mirror.doctor.facts import Certificate, Clock, ClusterFacts, Contact
 from mirror.doctor.findings import Finding, Severity
-from mirror.errors import AuthorizationFailed, ConnectionFailed
+from mirror.errors import AuthorizationFailed, ConnectionFailed, FlowError
 from mirror.wire.versions import BrokerVersions
 
 _NOW_S: Final = 1_800_000_000.0
@@ -44,7 +45,8 @@ def test_nothing_is_found_where_all_is_well() -> None:
 def test_a_bootstrap_server_that_does_not_answer_is_an_error_if_none_does(*, others: bool, severity: Severity) -> None:
     servers = {"paris-1:9092": Contact()} if others else {}
     (one,) = found_in(cluster(bootstrap={**servers, "paris-2:9092": _REFUSED}, brokers={}))
-    assert (one.severity, one.why, one.where) == (severity, causes.AWAY.effect, "cluster paris")
+    cause = causes.SPARE_AWAY if others else causes.AWAY
+    assert (one.severity, one.why, one.where) == (severity, cause.effect, "cluster paris")
 
 
 def test_an_address_that_only_a_broker_has_named_is_called_an_advertised_listener() -> None:
@@ -59,12 +61,24 @@ def test_an_address_that_only_a_broker_has_named_is_called_an_advertised_listene
     assert (one.severity, one.remedy) == (Severity.ERROR, causes.ADVERTISED.remedy)
 
 
-@pytest.mark.parametrize(("bootstrap", "wrong"), [("paris-1:9092", True), ("localhost:9092", False)])
-def test_an_advertised_address_of_this_host_is_another_broker_if_the_cluster_is_elsewhere(
-    bootstrap: str, *, wrong: bool
-) -> None:
-    facts = cluster(bootstrap={bootstrap: Contact()}, brokers={"broker 1 at 127.0.0.1:9092": Contact()})
-    assert [one.why for one in found_in(facts)] == ([causes.ADVERTISED.effect] if wrong else [])
+@pytest.mark.parametrize("here", [False, True])
+def test_an_advertised_loopback_address_may_be_another_broker_if_the_cluster_is_elsewhere(*, here: bool) -> None:
+    bootstrap = {"paris-1:9092": Contact(is_here=here)}
+    facts = cluster(bootstrap=bootstrap, brokers={"broker 1 at 127.0.0.1:9092": Contact()})
+    found = [(one.severity, one.why) for one in found_in(facts)]
+    assert found == ([] if here else [(Severity.WARNING, causes.ADVERTISED.effect)])
+
+
+@pytest.mark.parametrize(
+    ("host", "here"), [("localhost", True), ("127.0.1.1", True), ("192.0.2.1", False), ("nowhere.invalid", False)]
+)
+def test_a_host_is_this_one_if_it_has_one_of_its_addresses(host: str, *, here: bool) -> None:
+    assert is_here((host, 9092)) is here
+
+
+def test_a_certificate_of_this_client_that_cannot_be_read_is_a_note() -> None:
+    (one,) = found_in(cluster(own_expiry_error=FlowError("reading the certificate: InvalidVersion: 3 is no version")))
+    assert (one.severity, one.remedy) == (Severity.NOTE, causes.EXPIRY_UNKNOWN.remedy)
 
 
 @pytest.mark.parametrize(

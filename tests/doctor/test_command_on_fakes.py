@@ -6,13 +6,16 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from mirror import causes
 from mirror.causes import Fault
 from mirror.doctor import diagnosis
+from mirror.errors import FlowError
+from mirror.spark.planning import broker_retention
+from mirror.spark.preflight.flow_checks import Findings
 from mirror.wire.api import Api
 from mirror.wire.messages.admin import QuotaEntity, QuotaEntry, QuotaValue
 from tests.fakes import errors
@@ -23,7 +26,13 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
 
+_WHOLE: Final = "its permissions suffice, and its target takes what its source has"
+
+
 class DoctorHarness(FlowHarness):
+    lines: list[str]
+    """What the last diagnosis said."""
+
     def doctor(self, *arguments: str) -> Result:
         return self.invoke("doctor", *arguments)
 
@@ -33,6 +42,7 @@ class DoctorHarness(FlowHarness):
         assert result.exit_code == status, (result.stdout, result.stderr)
         findings = json.loads(result.stdout)["findings"]
         found = [one for one in findings if one["severity"] in severities and one["where"] != "this host"]
+        self.lines = [one["what"] for one in findings]
         return [one for one in found if one["why"] != causes.ONE_SERVER.effect]
 
 
@@ -62,7 +72,7 @@ def test_nothing_is_wrong(site: DoctorHarness) -> None:
 def test_a_bootstrap_server_that_is_away_is_a_warning_and_its_cluster_an_error(site: DoctorHarness) -> None:
     site.config.write_text(site.config.read_text().replace('"a:1"', '"a:1,gone:1"'))
     (one,) = site.found(0, "error", "warning")
-    assert (one["severity"], one["remedy"]) == ("warning", causes.AWAY.remedy)
+    assert (one["severity"], one["remedy"]) == ("warning", causes.SPARE_AWAY.remedy)
     site.config.write_text(site.config.read_text().replace('"b:1"', '"away:1"'))
     found = site.found(3, "error")
     assert [(one["where"], one["remedy"]) for one in found] == [("cluster b", causes.AWAY.remedy)]
@@ -100,6 +110,42 @@ def test_what_may_not_be_read_is_said(site: DoctorHarness) -> None:
     site.b.kafka.control.on(Api.DESCRIBE_QUORUM, Action(errors={"quorum": errors.CLUSTER_AUTHORIZATION_FAILED}))
     found = {one["why"] for one in site.found(0, "note")}
     assert found >= {causes.SETTINGS_UNKNOWN.effect, causes.CLOCK_UNKNOWN.effect}
+    assert _WHOLE not in site.lines
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_topics_whose_configurations_cannot_be_read_are_a_note(site: DoctorHarness, side: str) -> None:
+    site.b.add_topic("a.orders", [0])
+    cluster = {"a": site.a, "b": site.b}[side]
+    topic = {"a": "orders", "b": "a.orders"}[side]
+    cluster.set_moods({"hidden_configs": json.dumps([topic])})
+    notes = [one for one in site.found(0, "note") if one["why"] == causes.SETTINGS_UNKNOWN.effect]
+    (what,) = {one["what"].partition(":")[0] for one in notes}
+    assert what == f"topic {topic} of {side} cannot be compared"
+    assert _WHOLE not in site.lines
+
+
+def test_a_setting_that_is_no_number_ends_no_diagnosis(site: DoctorHarness) -> None:
+    site.b.set_moods({"broker_settings": json.dumps({"socket.request.max.bytes": "", "max.connections.per.ip": "x"})})
+    found = site.found(0, "note")
+    assert {one["why"] for one in found} == {causes.NO_NUMBER.effect}
+    assert _WHOLE not in site.lines
+
+
+def test_an_error_of_a_flow_and_its_refusal_are_both_found() -> None:
+    found = Findings(problems={"f": ["refused"]}, errors={"f": FlowError("away"), "g": FlowError("away")})
+    assert diagnosis.problems_of(found) == {"f": ["away", "refused"], "g": ["away"]}
+
+
+def test_an_error_of_one_flow_is_a_finding_and_keeps_what_else_was_found(
+    site: DoctorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise FlowError("cluster b does not answer")
+
+    monkeypatch.setattr(broker_retention, "faults", away)
+    (one,) = site.found(0, "warning")
+    assert (one["where"], one["what"]) == ("flow f", "its topics cannot be compared: cluster b does not answer")
 
 
 def test_of_many_topics_a_part_is_compared_and_that_is_said(
@@ -107,6 +153,8 @@ def test_of_many_topics_a_part_is_compared_and_that_is_said(
 ) -> None:
     monkeypatch.setattr(diagnosis, "_MOST_TOPICS", 1)
     assert site.found(0, "note") == []
+    assert _WHOLE in site.lines
     site.a.add_topic("orders-2", [10])
     (one,) = site.found(0, "note")
+    assert _WHOLE not in site.lines
     assert one["what"] == "the configurations of 1 of its 2 topics were compared"

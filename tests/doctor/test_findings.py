@@ -15,7 +15,11 @@ _ERROR = Severity.ERROR
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda one: one.effect[:40])
 def test_a_line_is_divided_where_the_words_of_its_cause_begin(cause: Cause) -> None:
     found = of_line(_ERROR, "cluster a", f"broker 1 at b:9092: it broke: {cause.words}")
-    assert found == Finding(_ERROR, "cluster a", "broker 1 at b:9092: it broke", cause.effect, cause.remedy)
+    what, why = "broker 1 at b:9092: it broke", cause.effect
+    if cause.is_observation:
+        what, why = f"{what}: {why}", ""
+    assert found == Finding(_ERROR, "cluster a", what, why, cause.remedy)
+    assert of_line(_ERROR, "cluster a", cause.words) == Finding(_ERROR, "cluster a", cause.effect, "", cause.remedy)
 
 
 def test_no_cause_is_part_of_another_one() -> None:
@@ -38,7 +42,11 @@ def test_of_a_timeout_it_is_the_error_of_the_last_attempt() -> None:
             "b: the broker closed the connection before its first answer",
             causes.CONNECTIONS.remedy,
         ),
-        (f"b:9092: {causes.WANTS_SASL.words} (PLAIN)", "b:9092", f"{causes.WANTS_SASL.remedy} (PLAIN)"),
+        (
+            f"b:9092: {causes.WANTS_SASL.words} (PLAIN)",
+            f"b:9092: {causes.WANTS_SASL.effect}",
+            f"{causes.WANTS_SASL.remedy} (PLAIN)",
+        ),
         (f"b: it failed: no such user; {causes.LOGIN.remedy}", "b: it failed: no such user", causes.LOGIN.remedy),
     ],
 )

@@ -35,7 +35,8 @@ def test_nothing_is_found_where_all_is_well() -> None:
     ("bad", "severity", "cause", "what"),
     [
         ({"java_error": "no Java found"}, _E, causes.JAVA, "no Java found"),
-        ({"spark": ""}, _E, causes.SPARK, "PySpark is not installed"),
+        ({"java_error": "no Java found", "spark": ""}, _N, causes.JAVA, "no Java found"),
+        ({"spark": ""}, _N, causes.SPARK, "PySpark is not installed"),
         ({"release_warning": "Spark 9.9 is not tested"}, _W, causes.RELEASES, "Spark 9.9 is not tested"),
         ({"has_name": False, "user_id": 1_000_770}, _N, causes.USER_NAME, "user 1000770 has no passwd entry"),
         ({"host_name": "pod-1", "host_name_error": "not known"}, _W, causes.OWN_NAME, "pod-1 is not found: not known"),
@@ -91,7 +92,7 @@ def test_limits_of_the_first_version_of_cgroups_are_found(tmp_path: Path) -> Non
 
 def test_a_folder_that_does_not_exist_yet_is_that_around_it(tmp_path: Path) -> None:
     assert isinstance(free_bytes(tmp_path / "a" / "b"), int)
-    assert free_bytes(Path("/proc/self/nothing")) == "no such file or directory"
+    assert free_bytes(Path("/proc/self/nothing")) == "no file can be made in /proc/self"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,7 +11,15 @@ from mirror.causes import Cause
 from mirror.client import ClientQuota
 from mirror.config.models import FlowConfig
 from mirror.doctor.findings import Finding, Severity
-from mirror.doctor.setting_checks import Settings, Topics, check_batches, check_idle, check_quotas, check_target
+from mirror.doctor.setting_checks import (
+    Settings,
+    Topics,
+    check_batches,
+    check_idle,
+    check_numbers,
+    check_quotas,
+    check_target,
+)
 
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 _MIB: Final = 1_048_576
@@ -85,6 +93,27 @@ def test_requests_that_brokers_do_not_take_are_an_error() -> None:
     (one,) = batches({}, {"socket.request.max.bytes": "1000"})
     assert (one.severity, one.why) == (_E, causes.SOCKET_REQUEST.effect)
     assert batches({}, {"socket.request.max.bytes": f"{_MIB}"}) == []
+
+
+def test_a_limit_of_a_source_topic_above_what_brokers_take_is_a_warning() -> None:
+    topics = Topics({"t": {"max.message.bytes": f"{2**31 - 1}"}})
+    (one,) = check_batches(flow(), {"socket.request.max.bytes": f"{100 * _MIB}"}, topics, _MIB)
+    assert (one.severity, one.why) == (_W, causes.SOCKET_REQUEST.effect)
+    assert one.what.endswith(f"and topic t of a may have batches of up to {2**31 - 1} bytes")
+
+
+@pytest.mark.parametrize("value", ["", "many"])
+def test_a_number_that_is_none_is_unknown_and_a_note(value: str) -> None:
+    keys = ("min.insync.replicas", "socket.request.max.bytes", "offsets.retention.minutes")
+    settings = dict.fromkeys(keys, value)
+    assert list(check_target(flow(), settings, 3)) == list(check_idle("b", settings, 540_000)) == []
+    assert {(one.severity, one.where) for one in check_numbers("b", settings)} == {(_N, "cluster b")}
+    assert {one.what.split()[0] for one in check_numbers("b", settings)} == set(keys)
+    (note,) = batches({"max.message.bytes": value}, settings)
+    assert (note.severity, note.what) == (
+        _N,
+        f"max.message.bytes of topic a.t of b is '{value}', which is no number",
+    )
 
 
 def test_the_quota_that_is_for_this_client_most_exactly_applies() -> None:

@@ -10,6 +10,7 @@ from mirror.causes import (
     LEAST_CONNECTIONS,
     LEAST_ID_EXPIRATION_MS,
     LEAST_METADATA_BYTES,
+    NO_NUMBER,
     OFFSET_METADATA,
     OFFSETS_REPLICAS,
     TRANSACTION_REPLICAS,
@@ -21,7 +22,7 @@ from mirror.errors import FlowError, KafkaError
 from mirror.producer.settings import PRODUCER_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mirror.config.models import FlowConfig
     from mirror.observation import Side
@@ -33,7 +34,7 @@ _KAFKA_DEFAULT_MINUTES: Final = 7 * 24 * 60
 _RECOMMIT_FRACTION: Final = 7
 """Progress older than a seventh of the retention is committed again: six runs may fail before it expires."""
 _INTERNAL_TOPICS: Final = {"__consumer_offsets": OFFSETS_REPLICAS, "__transaction_state": TRANSACTION_REPLICAS}
-_KEYS: Final = (
+KEYS: Final = (
     _OFFSETS_RETENTION,
     *(
         one.key
@@ -47,6 +48,7 @@ _KEYS: Final = (
         )
     ),
 )
+"""What is read of brokers: each is a number."""
 _MINUTE_MS: Final = 60_000
 
 
@@ -67,7 +69,11 @@ def warnings(flow: FlowConfig, target: Side) -> list[str]:
             " is shorter, the progress of idle partitions expires)"
         )
         return [line]
-    return [fault.line for fault in faults(flow, target, settings)]
+    unknown = [
+        Fault(f"the target's {key} is '{settings[key]}', which is no number", NO_NUMBER)
+        for key in without_number(settings, KEYS)
+    ]
+    return [fault.line for fault in (*unknown, *faults(flow, target, settings))]
 
 
 def faults(flow: FlowConfig, target: Side, settings: Mapping[str, str | None]) -> list[Fault]:
@@ -76,13 +82,26 @@ def faults(flow: FlowConfig, target: Side, settings: Mapping[str, str | None]) -
     return [*_without_coordinator(settings, target), *too_small]
 
 
+def number(settings: Mapping[str, str | None], key: str) -> int | None:
+    """Return a setting as a number; None if it is absent, or no number: brokers that are not Apache's may answer ""."""
+    try:
+        return int(settings.get(key) or "")
+    except ValueError:
+        return None
+
+
+def without_number(settings: Mapping[str, str | None], keys: Iterable[str]) -> list[str]:
+    """Return those of ``keys``, which have numbers as values, whose value is another text."""
+    return [key for key in keys if settings.get(key) is not None and number(settings, key) is None]
+
+
 def _without_coordinator(settings: Mapping[str, str | None], target: Side) -> list[Fault]:
     """Return each setting because of which the target cannot create an internal topic. Raises KafkaError."""
     brokers = len(target.cluster.brokers)
     wanted = {
         topic: setting
         for topic, setting in _INTERNAL_TOPICS.items()
-        if int(settings.get(setting.key) or 0) > brokers  # the default of 3 is listed, too
+        if (number(settings, setting.key) or 0) > brokers  # the default of 3 is listed, too
     }
     present = target.describe(sorted(wanted)) if wanted else {}
     has = "1 broker runs" if brokers == 1 else f"{brokers} brokers run"
@@ -99,7 +118,7 @@ def _too_small(settings: Mapping[str, str | None], flow: FlowConfig) -> list[Cau
         least[TRANSACTION_TIME] = _least_transaction_ms(flow)
         if flow.exactly_once_by != "transactions":
             least[ID_EXPIRATION] = LEAST_ID_EXPIRATION_MS
-    return [setting for setting, needed in least.items() if int(settings.get(setting.key) or needed) < needed]
+    return [setting for setting, needed in least.items() if (number(settings, setting.key) or needed) < needed]
 
 
 def _least_transaction_ms(flow: FlowConfig) -> int:
@@ -110,7 +129,7 @@ def _least_transaction_ms(flow: FlowConfig) -> int:
 
 
 def _retention_minutes(settings: Mapping[str, str | None]) -> int:
-    return int(settings.get(_OFFSETS_RETENTION) or _KAFKA_DEFAULT_MINUTES)
+    return number(settings, _OFFSETS_RETENTION) or _KAFKA_DEFAULT_MINUTES
 
 
 def _read(target: Side) -> tuple[dict[str, str | None], KafkaError | FlowError | None]:
@@ -119,4 +138,4 @@ def _read(target: Side) -> tuple[dict[str, str | None], KafkaError | FlowError |
         entries = target.broker_settings
     except (KafkaError, FlowError) as error:  # a FlowError if the cluster does not answer
         return {}, error
-    return {key: entries[key].value for key in _KEYS if key in entries}, None
+    return {key: entries[key].value for key in KEYS if key in entries}, None
