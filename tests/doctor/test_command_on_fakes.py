@@ -14,7 +14,6 @@ from mirror import causes
 from mirror.causes import Fault
 from mirror.doctor import diagnosis
 from mirror.errors import FlowError
-from mirror.spark.planning import broker_retention
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.wire.api import Api
 from mirror.wire.messages.admin import QuotaEntity, QuotaEntry, QuotaValue
@@ -129,6 +128,7 @@ def test_a_setting_that_is_no_number_ends_no_diagnosis(site: DoctorHarness) -> N
     site.b.set_moods({"broker_settings": json.dumps({"socket.request.max.bytes": "", "max.connections.per.ip": "x"})})
     found = site.found(0, "note")
     assert {one["why"] for one in found} == {causes.NO_NUMBER.effect}
+    assert {one["where"] for one in found} == {"cluster b", "flow f"}
     assert _WHOLE not in site.lines
 
 
@@ -143,8 +143,10 @@ def test_an_error_of_one_flow_is_a_finding_and_keeps_what_else_was_found(
     def away(*_: object) -> None:
         raise FlowError("cluster b does not answer")
 
-    monkeypatch.setattr(broker_retention, "faults", away)
-    (one,) = site.found(0, "warning")
+    site.b.set_moods({"broker_settings": json.dumps({"auto.create.topics.enable": "true"})})
+    monkeypatch.setattr(diagnosis, "check_batches", away)
+    kept, one = site.found(0, "note", "warning")
+    assert kept["why"] == causes.AUTO_CREATE.effect
     assert (one["where"], one["what"]) == ("flow f", "its topics cannot be compared: cluster b does not answer")
 
 
