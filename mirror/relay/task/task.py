@@ -276,7 +276,6 @@ class Task:
 
     def _turn(self, now: int) -> None:
         context, steering = self._context, self._context.steering
-        context.to_step.extend(context.turns.take_ready(self._active, now))
         context.take_decided(now)
         stepped = self._step_due(now)
         self._step_queued(now, stepped)
@@ -298,7 +297,8 @@ class Task:
         self._wait(now)
 
     def _step_due(self, now: int) -> set[PartitionCopy]:
-        due: set[CopyHandle] = set(self._due.due(now))
+        # Not in `to_step`: behind thousands that open, copies would not use their turn for many turns of the loop.
+        due: set[CopyHandle] = {*self._due.due(now), *self._context.turns.take_ready(self._active, now)}
         to_step = self._context.to_step
         for _ in range(min(_MOST_STEPPED, len(to_step))):
             due.add(to_step.popleft())

@@ -22,6 +22,8 @@ QUIET_SHARE: Final = 10
 # Invariant: Copies that have records to send acquire their partitions before those that only have to commit, of which a
 #   task of thousands of quiet partitions begins with one each.
 # Test: tests/relay/task/test_turns.py::test_copies_with_records_go_before_quiet_ones
+# Test: tests/relay/task/test_turns.py::test_no_copy_takes_the_place_of_one_that_has_waited
+# Test: tests/relay/task/test_turns.py::test_copies_whose_turn_has_come_are_stepped_in_the_same_turn
 # Test: tests/relay/task/test_turns.py::test_quiet_copies_have_a_share_of_the_turns
 class AcquisitionTurns:
     """Copies with records begin in the order in which they ask, then the others; no timeout begins before the turn."""
@@ -36,15 +38,21 @@ class AcquisitionTurns:
         self._quiet: Final[dict[CopyHandle, None]] = {}
         """The copies without records that wait."""
         self._since_quiet = 0
+        self._ready: Final[dict[CopyHandle, None]] = {}
+        """The copies whose turn has come, and that have not begun: no other copy may take their places."""
+
+    def _any_waits(self) -> bool:
+        return bool(self._waiting or self._quiet)
 
     def may_begin(self, copy: CopyHandle, *, quiet: bool = False) -> bool:
         """Whether ``copy`` may begin now, with :meth:`begun`; otherwise it is stepped when it may.
 
         ``quiet``: it has no records to send.
         """
-        if len(self._turns) < MAX_ACQUISITIONS:
-            self._waiting.pop(copy, None)
-            self._quiet.pop(copy, None)
+        if copy in self._ready:
+            del self._ready[copy]
+            return True
+        if not self._any_waits() and len(self._turns) + len(self._ready) < MAX_ACQUISITIONS:
             return True
         if not quiet:
             self._quiet.pop(copy, None)
@@ -63,23 +71,27 @@ class AcquisitionTurns:
         with self._lock:
             was_full = len(self._turns) >= MAX_ACQUISITIONS
             self._turns.pop(call, None)
-        if was_full or self._waiting or self._quiet:
+        if was_full or self._any_waits():
             self._wake()
 
     def take_ready(self, active: Collection[CopyHandle], now: int) -> list[CopyHandle]:
-        """Return the copies to step, which waited and may begin now; those that are not ``active`` are forgotten."""
-        if not (self._waiting or self._quiet):
+        """Return the copies that waited and may begin now; those that are not ``active`` are forgotten.
+
+        The caller steps each before it calls this again: what has not begun by then has no use for its turn any more,
+        and frees its place.
+        """
+        self._ready.clear()
+        if not self._any_waits():
             return []
         with self._lock:
             while self._turns and (first := next(iter(self._turns.items())))[1] <= now:
                 del self._turns[first[0]]
             taken = len(self._turns)
-        ready: list[CopyHandle] = []
-        while (self._waiting or self._quiet) and taken + len(ready) < MAX_ACQUISITIONS:
+        while self._any_waits() and taken + len(self._ready) < MAX_ACQUISITIONS:
             copy = self._take_first()
             if copy in active:
-                ready.append(copy)
-        return ready
+                self._ready[copy] = None
+        return list(self._ready)
 
     def _take_first(self) -> CopyHandle:
         quiet_next = self._since_quiet + 1 >= QUIET_SHARE or not self._waiting
@@ -91,7 +103,7 @@ class AcquisitionTurns:
 
     def due_ms(self) -> int:
         """Return when :meth:`take_ready` is wanted next if nothing wakes the task before."""
-        if not (self._waiting or self._quiet):
+        if not self._any_waits():
             return FOREVER_MS
         with self._lock:
-            return next(iter(self._turns.values()), 0)
+            return next(iter(self._turns.values())) if len(self._turns) >= MAX_ACQUISITIONS else 0

@@ -141,6 +141,13 @@ def test_copy_that_has_only_to_commit_is_quiet_until_it_has_a_record() -> None:
     assert not run.context.quiet[-1]
 
 
+def test_copy_whose_range_ends_without_records_is_quiet() -> None:
+    run = harness(50).opened_with(claimed(0))
+    run.context.acquires = False
+    run.fetch(young(run, 60))
+    assert set(run.context.quiet) == {True}
+
+
 def test_lazy_progress_says_only_what_is_acknowledged() -> None:
     run = harness().opened_with(claimed(0))
     run.fetch(young(run, 0))

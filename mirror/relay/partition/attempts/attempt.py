@@ -276,7 +276,7 @@ class CopyAttempt:
             self._reencoding = pipeline.encoding  # None, too: the future would keep its result in memory
             if pipeline.encoding is not None:
                 self._context.step_when_done(self._copy, pipeline.encoding)
-        if self._at_end and (self._may_pass or self._acquisition.ensure(now)):
+        if self._at_end and (self._may_pass or self._acquisition.ensure(now, quiet=True)):
             # The end of the range counts as reached even if its last offsets hold no records.
             epoch = -1 if outbox.sent_epoch is None else outbox.sent_epoch
             outbox.add(PendingBatch(OutputBatch(outbox.sent_offset, self._reader.end, epoch), now))
