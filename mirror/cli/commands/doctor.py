@@ -25,7 +25,7 @@ _TIMEOUT_S: Final = 60.0
 _STYLES: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan", Severity.OK: "green"}
 
 Timeout = Annotated[
-    float, typer.Option("--timeout", min=5, help="Seconds that the command may take; a tenth of them for each step.")
+    float, typer.Option("--timeout", min=1, help="Seconds that the command may take; a tenth of them for each step.")
 ]
 
 
