@@ -15,7 +15,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from mirror.cluster.types import OffsetAndMetadata, Outcomes, TopicPartition
@@ -202,6 +202,13 @@ _NOT_STORED: Final = frozenset({"offset", "leader_epoch", "claimed_ms", "claimed
 """Fields that the metadata does not have."""
 _OF_SEQUENCES: Final = frozenset({"producer_id", "earlier_ids", "attempt", "ended", "searched"})
 """Fields that mean nothing in transactions: what an attempt there takes over from sequences is not stored again."""
+_OF_ATTEMPT: Final = _OF_SEQUENCES | {"way", "generation", "claimed_ms", "claimed_by"}
+_NO_ATTEMPT: Final[Mapping[str, Any]] = {one.name: one.default for one in fields(Progress) if one.name in _OF_ATTEMPT}
+
+
+def without_attempt(progress: Progress) -> Progress:
+    """Return the progress of a position that nothing is behind, whatever its attempt was."""
+    return replace(progress, **_NO_ATTEMPT)
 
 
 # Invariant: Nothing that is stored on a broker is trusted, because any client may have written it: what cannot be read

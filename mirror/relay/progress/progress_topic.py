@@ -21,7 +21,7 @@ from mirror.relay.progress import anchors as anchored
 from mirror.relay.progress import stored_json as stored
 from mirror.relay.progress import stored_record
 from mirror.relay.progress.anchors import Anchor, AnchorKey
-from mirror.relay.progress.committed import Progress
+from mirror.relay.progress.committed import Progress, without_attempt
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, log_bounds, topic_of
 from mirror.relay.progress.log_reading import read_log
 from mirror.relay.progress.target_log import TargetMark, holds_append, is_committed
@@ -237,19 +237,4 @@ def _parse_key(fields: Mapping[str, Any]) -> TopicPartition | None:
 
 
 def _restorable(record: ProgressRecord) -> ProgressRecord:
-    """Return the record of a position that nothing is behind, whatever its attempt was."""
-    progress = record.progress
-    return replace(
-        record,
-        progress=Progress(
-            offset=progress.offset,
-            leader_epoch=progress.leader_epoch,
-            source_cluster_id=progress.source_cluster_id,
-            topic_id=progress.topic_id,
-            time_ms=progress.time_ms,
-            target=progress.target,
-            anchor=progress.anchor,
-            series=progress.series,
-            beginning=progress.beginning,
-        ),
-    )
+    return replace(record, progress=without_attempt(record.progress))

@@ -11,9 +11,10 @@ import pytest
 
 from mirror.client import Admin, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaTimeout
+from mirror.relay.model.way import Way
 from mirror.relay.progress.anchor_keeper import AnchorKeeper
 from mirror.relay.progress.anchors import SLOTS, Anchor, encode_key, key_of
-from mirror.relay.progress.committed import Beginning, Progress
+from mirror.relay.progress.committed import Beginning, Progress, Searched
 from mirror.relay.progress.flow_topic import topic_of
 from mirror.relay.progress.progress_topic import ProgressRecord, ProgressTopic
 from mirror.relay.progress.target_log import TargetMark
@@ -73,6 +74,24 @@ def test_last_record_wins(topic: ProgressTopic) -> None:
     for offset in (9, 5, 7):
         assert topic.write({TP: kept(offset)}, 10_000) == {}
     assert topic.read([TP]) == {TP: kept(7)}
+
+
+def test_record_says_nothing_of_the_attempt(topic: ProgressTopic) -> None:
+    record = kept(7)
+    attempt = replace(
+        record.progress,
+        way=Way.SEQUENCES,
+        generation=5,
+        producer_id=4,
+        earlier_ids=frozenset({3}),
+        attempt=2,
+        ended=True,
+        searched=Searched(end=9, leader_epoch=1),
+        claimed_ms=6,
+        claimed_by=(4, 2),
+    )
+    assert topic.write({TP: replace(record, progress=attempt)}, 10_000) == {}
+    assert topic.read([TP]) == {TP: record}
 
 
 def test_ambiguous_names_have_different_keys(topic: ProgressTopic) -> None:
