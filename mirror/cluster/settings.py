@@ -11,7 +11,7 @@ from mirror.cluster.keys import HIDDEN, NOT_SET, Key, read_keys
 from mirror.errors import ConfigError, Problem
 from mirror.timing import FOREVER_MS
 
-__all__ = ["CLUSTER_KEYS", "Address", "ClusterSettings", "Key"]
+__all__ = ["CLUSTER_KEYS", "Address", "ClusterSettings", "Key", "address_text"]
 
 Address = tuple[str, int]
 
@@ -175,6 +175,12 @@ def _read(keys: Mapping[str, Key], options: Mapping[str, object], where: str) ->
         wrong = {problem.key for problem in error.problems}
         right = {name: value for name, value in options.items() if name not in wrong}
         return read_keys(keys, right, where), list(error.problems)
+
+
+def address_text(address: Address) -> str:
+    """Return ``address`` as ``bootstrap.servers`` has it."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _addresses(servers: tuple[str, ...], where: str) -> tuple[tuple[Address, ...], list[Problem]]:

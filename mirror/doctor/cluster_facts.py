@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import Admin, Broker
-from mirror.cluster.settings import Address, ClusterSettings
+from mirror.cluster.settings import Address, ClusterSettings, address_text
 from mirror.doctor.facts import Certificate, Clock, ClusterFacts, Contact
 from mirror.errors import FlowError, KafkaError, MirrorError
 from mirror.runtime.network.java_stores import is_java_store, read_key_store
@@ -32,7 +32,7 @@ _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTI
 def observe(side: Side, options: Mapping[str, object], step_ms: int) -> ClusterFacts:
     """Return what the cluster of ``side`` shows to a client with ``options``. A step takes ``step_ms`` at most."""
     settings = ClusterSettings.parse(options)
-    found = _each({_text(one): partial(_bootstrap, options, one, step_ms) for one in settings.bootstrap})
+    found = _each({address_text(one): partial(_bootstrap, options, one, step_ms) for one in settings.bootstrap})
     facts = ClusterFacts(name=side.name, bootstrap=found)
     if not facts.answers:
         return facts
@@ -40,7 +40,7 @@ def observe(side: Side, options: Mapping[str, object], step_ms: int) -> ClusterF
         brokers = side.cluster.brokers
     except (KafkaError, FlowError):
         return facts  # one of the servers has answered, and does not any more
-    labels = {f"broker {one.node_id} at {_text((one.host, one.port))}": one for one in brokers}
+    labels = {f"broker {one.node_id} at {address_text((one.host, one.port))}": one for one in brokers}
     calls = {label: partial(_broker, side.admin, one, settings, step_ms) for label, one in labels.items()}
     reached = _each(calls)
     tls = settings.security.tls if settings.security.uses_tls else None
@@ -68,7 +68,7 @@ def observe(side: Side, options: Mapping[str, object], step_ms: int) -> ClusterF
 
 
 def _bootstrap(options: Mapping[str, object], address: Address, step_ms: int) -> Contact:
-    with Admin({**options, "bootstrap.servers": _text(address)}) as admin:
+    with Admin({**options, "bootstrap.servers": address_text(address)}) as admin:
         admin.describe_cluster(timeout_ms=step_ms)
     return Contact(is_here=is_here(address))
 
@@ -144,8 +144,3 @@ def _each(calls: Mapping[str, Callable[[], Contact]]) -> dict[str, Contact]:
 def _at_once(calls: Mapping[str, Callable[[], Any]]) -> list[Any]:
     """Return what each call returns, or its error."""
     return list(call_concurrently("reading the", calls).values())
-
-
-def _text(address: Address) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -13,6 +13,7 @@ from typing import Final, Self
 
 from mirror.cluster.events import as_kafka_error
 from mirror.cluster.loop import JoinEvent, LeaveEvent
+from mirror.cluster.settings import address_text
 from mirror.cluster.types import TopicPartition
 from mirror.errors import (
     ClientClosed,
@@ -110,7 +111,7 @@ class Producer(AdoptionCalls):
 
     def __repr__(self) -> str:
         cluster = self._settings.cluster
-        servers = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in cluster.bootstrap)
+        servers = ",".join(map(address_text, cluster.bootstrap))
         name = f", transactional.id={self._transactional_id!r}" if self._transactional_id is not None else ""
         return f"Producer(bootstrap.servers={servers!r}, client.id={cluster.client_id!r}{name})"
 
