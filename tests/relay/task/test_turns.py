@@ -36,6 +36,17 @@ def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ACQUISITIONS", 1)
 
 
+def turns_awaited_by(*copies: CopyHandle) -> AcquisitionTurns:
+    """Return turns for which ``copies`` wait, and the only one before them has ended."""
+    turns = AcquisitionTurns(lambda: None, lambda: 0)
+    call: Future[None] = Future()
+    turns.begun(call)
+    for copy in copies:
+        assert not turns.may_begin(copy)
+    call.set_result(None)
+    return turns
+
+
 @pytest.mark.usefixtures("one_at_a_time")
 def test_copies_begin_in_their_order_when_others_have_ended() -> None:
     woken: list[bool] = []
@@ -97,11 +108,7 @@ def test_quiet_copies_have_a_share_of_the_turns(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.usefixtures("one_at_a_time")
 def test_no_copy_takes_the_place_of_one_that_has_waited() -> None:
     """Thousands of quiet copies open meanwhile, and were stepped before those whose turn had come."""
-    turns = AcquisitionTurns(lambda: None, lambda: 0)
-    call: Future[None] = Future()
-    turns.begun(call)
-    assert not turns.may_begin(A)
-    call.set_result(None)
+    turns = turns_awaited_by(A)
     assert not turns.may_begin(B, quiet=True), "A waits"
     assert turns.take_ready({A, B, C}, 0) == [A]
     assert not turns.may_begin(C), "it is A's turn"
@@ -111,12 +118,7 @@ def test_no_copy_takes_the_place_of_one_that_has_waited() -> None:
 @pytest.mark.usefixtures("one_at_a_time")
 def test_turn_that_a_copy_does_not_use_passes_to_the_next_one() -> None:
     """Its attempt has ended, for example."""
-    turns = AcquisitionTurns(lambda: None, lambda: 0)
-    call: Future[None] = Future()
-    turns.begun(call)
-    assert not turns.may_begin(A)
-    assert not turns.may_begin(B)
-    call.set_result(None)
+    turns = turns_awaited_by(A, B)
     assert turns.take_ready({A, B}, 0) == [A]
     assert turns.due_ms() == 0
     assert turns.take_ready({A, B}, 0) == [B]
@@ -218,12 +220,7 @@ def test_copies_whose_turn_has_come_are_stepped_in_the_same_turn(monkeypatch: py
 
 @pytest.mark.usefixtures("one_at_a_time")
 def test_copies_that_have_ended_take_no_turn() -> None:
-    turns = AcquisitionTurns(lambda: None, lambda: 0)
-    call: Future[None] = Future()
-    turns.begun(call)
-    assert not turns.may_begin(A)
-    assert not turns.may_begin(B)
-    call.set_result(None)
+    turns = turns_awaited_by(A, B)
     assert turns.take_ready({B}, 0) == [B]
 
 
