@@ -157,6 +157,10 @@ class RunState:
     """Until when it waits; None if it does not, or that is not known."""
     failures: int = 0
     """How often it has failed in a row."""
+    follows: bool = False
+    """Whether the run is a stream."""
+    complete_ms: int = 0
+    """When the last scheduled run ended that was complete, also if later ones were not; 0: none that is known."""
 
 
 StatusValue = TaskState | PartitionReport | RunState | Mapping[str, Any]

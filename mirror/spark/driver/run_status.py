@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout, MirrorError, is_outage
+from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.reports import NO_TASK, PartitionReport
 from mirror.relay.progress import status_values
 from mirror.relay.progress.flow_topic import status_topic_of
@@ -219,9 +220,20 @@ class RunStatus:
     # --- what the run reports
 
     def report_state(self, state: str, reason: str = "") -> None:
-        """Report in which state the run is from now on."""
-        found = RunState(run=self._run, host=socket.gethostname(), state=state, since_ms=self._unix_ms(), reason=reason)
-        self._write({status_values.RUN: found})
+        """Report in which state the run is from now on; an ended one has its outcome as the reason."""
+        now_ms = self._unix_ms()
+        with self._lock:
+            before = self._known.run
+            is_complete = state == "ended" and reason == Outcome.COMPLETE
+            found = RunState(
+                run=self._run,
+                host=socket.gethostname(),
+                state=state,
+                since_ms=now_ms,
+                reason=reason,
+                complete_ms=now_ms if is_complete else 0 if before is None else before.complete_ms,
+            )
+            self._put({status_values.RUN: found})
 
     def report_groups(self, groups: GroupsSummary) -> None:
         """Report the consumer groups after a round."""

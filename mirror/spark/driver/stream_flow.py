@@ -245,6 +245,7 @@ class StreamFlow:
             reason=reason,
             until_ms=now.until_ms,
             failures=now.failures,
+            follows=True,
         )
         self._written = state
         self._writer.put(status_values.RUN, state)

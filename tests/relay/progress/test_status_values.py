@@ -134,7 +134,16 @@ def test_what_tasks_and_the_driver_report_comes_back() -> None:
     unknown = replace(plain, state=SETTLED, result=replace(plain.result, topic=""))
     assert values.decode(KEY, values.encode_report(unknown), "f") == unknown, "it may be settled without a copy"
     state = RunState(
-        run="r", generation=2, job=3, host="h", state="held", since_ms=4, reason="x", until_ms=5, failures=6
+        run="r",
+        job=3,
+        host="h",
+        state="held",
+        since_ms=4,
+        reason="x",
+        until_ms=5,
+        failures=6,
+        follows=True,
+        complete_ms=7,
     )
     assert values.decode(values.RUN, values.encode(state), "f") == state
     shown = {"reason": "it is refused"}

@@ -112,6 +112,24 @@ def test_a_run_with_another_report_folder_knows_turns_failures_and_obstacles(pai
     assert (after.health, after.obstacles, list(after.turns)) == ({}, {}, [tp])
 
 
+def test_when_a_run_was_complete_outlives_later_ones_that_are_not(pair: FakePair) -> None:
+    write_something(pair)
+    found = []
+    for name, outcome in (("run-1", Outcome.COMPLETE), ("run-2", Outcome.EXPIRED), ("run-3", Outcome.COMPLETE)):
+        run = Run(pair, name)
+        run.status.report_state("running")
+        run.status.report_state("ended", outcome.value)
+        run.status.close()
+        state = read_status(run.options, FLOW, 5_000).run
+        assert state is not None
+        assert not state.follows
+        found.append((state.complete_ms, state.since_ms))
+    first, second, third = found
+    assert first[0] == first[1] > 0
+    assert second[0] == first[0]
+    assert third[0] == third[1] >= second[1]
+
+
 def write_something(pair: FakePair) -> None:
     records = {status_values.RUN: RunState(run="r", since_ms=1)}
     assert write_status({"bootstrap.servers": pair.target.bootstrap}, FLOW, records, 5_000) is None
