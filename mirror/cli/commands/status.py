@@ -18,11 +18,12 @@ from mirror.cli.views import status_view
 from mirror.cli.views.watching import show_repeatedly
 from mirror.config.load import load
 from mirror.errors import FlowError, MirrorError
-from mirror.exit_status import DONE, FAILED
+from mirror.exit_status import ATTENTION, DONE, FAILED
 from mirror.spark.clusters import Clusters
 from mirror.spark.driver.job_options import ALL, MAX_PARTITIONS_SHOWN
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.preflight.flow_checks import find_refusals
+from mirror.spark.status.bounds import Bounds, duration_ms
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader, read_statuses
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
 _EVERY_S: Final = 2.0
 pause = time.sleep
 """Waits between two readings; tests replace it."""
+
+
+def _duration(text: str) -> int:
+    try:
+        return duration_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def status(
@@ -48,6 +56,21 @@ def status(
     all_partitions: Annotated[
         bool, typer.Option(ALL.name, help=f"Show all partitions, not only the {MAX_PARTITIONS_SHOWN} worst.")
     ] = False,
+    max_lag: Annotated[
+        int | None,
+        typer.Option(
+            "--max-lag", metavar="DURATION", parser=_duration, help="Fail if a record that is not copied is older: 60s."
+        ),
+    ] = None,
+    max_age: Annotated[
+        int | None,
+        typer.Option(
+            "--max-age",
+            metavar="DURATION",
+            parser=_duration,
+            help="Fail if the last complete run, or a stream's last sign of life, is longer ago: 90m.",
+        ),
+    ] = None,
     timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
@@ -60,19 +83,26 @@ def status(
 
     If one of a flow's clusters does not answer, it shows what the other one knows: progress or ends.
 
-    Exit status: 0 read, 1 could not read, or one side only.
+    --max-lag and --max-age are for probes and pagers: one line on stderr for each flow that breaks a bound.
+
+    Exit status: 0 read, 1 could not read, or one side only, 3 a flow breaks a bound.
     """
     if every is not None and not watch:
         raise typer.BadParameter("has no effect without --watch", param_hint="--every")
+    bounds = Bounds(max_lag_ms=max_lag, max_age_ms=max_age)
+    if bounds.is_set and watch:
+        raise typer.BadParameter("cannot be combined with --watch, which has no end", param_hint="--max-lag, --max-age")
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
     if not watch:
         with Clusters(loaded) as clusters:
             refusals = find_refusals(loaded, flows, clusters, print_notice)
             statuses, failed = read_statuses(loaded, flows, clusters, refusals)
+            broken = _broken(bounds, statuses, clusters, failed)
         errors = {name: str(error) for name, error in failed.items()}
         if as_json:
-            print(json.dumps({"flows": [status_.to_json() for status_ in statuses], "errors": errors}, indent=2))
+            document = {"flows": [status_.to_json() for status_ in statuses], "errors": errors}
+            print(json.dumps({**document, "broken": broken} if bounds.is_set else document, indent=2))
         else:
             Terminal().print(status_view.once(statuses, None if all_partitions else MAX_PARTITIONS_SHOWN))
         away = {
@@ -82,7 +112,9 @@ def status(
         }
         for line in (*away, *errors.values()):
             print_error(FlowError(line), debug=False)
-        raise typer.Exit(FAILED if away or errors else DONE)
+        for name, line in broken.items():
+            print_error(FlowError(f"flow {name}: {line}"), debug=False)
+        raise typer.Exit(FAILED if away or errors else ATTENTION if broken else DONE)
     with ExitStack() as stack:
         readers = [
             stack.enter_context(StatusReader(loaded, flow_config, call_timeout_ms=WATCH_CALL_TIMEOUT_MS))
@@ -93,6 +125,21 @@ def status(
             _watch_json(readers, pause_s) if as_json else _watch(readers, pause_s, all_partitions=all_partitions)
         except KeyboardInterrupt:
             raise typer.Exit(DONE) from None
+
+
+def _broken(
+    bounds: Bounds, statuses: Sequence[FlowStatus], clusters: Clusters, failed: dict[str, MirrorError]
+) -> dict[str, str]:
+    """Return the bounds that flows break, by flow, and add to ``failed`` why those of others could not be checked."""
+    broken: dict[str, str] = {}
+    for status_ in statuses if bounds.is_set else ():
+        if status_.away or status_.flow in failed:
+            continue  # it could not be read, and the command fails
+        try:
+            broken[status_.flow] = bounds.broken_by(status_, clusters.side(status_.source).admin)
+        except MirrorError as error:
+            failed[status_.flow] = error
+    return {name: line for name, line in broken.items() if line}
 
 
 def _read(readers: Sequence[StatusReader]) -> tuple[list[FlowStatus], dict[str, MirrorError]]:

@@ -1,0 +1,121 @@
+"""In which condition a flow is, in one word and a line, and when it was in order last. Pure.
+
+``mirror status``, the exporter and the page say the same of a flow by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from mirror.relay.model.ranges import Outcome
+
+if TYPE_CHECKING:
+    from mirror.relay.progress.control_record import RunControl
+    from mirror.relay.progress.status_values import RunState
+    from mirror.spark.status.flow_status import FlowStatus
+
+
+class FlowCondition(StrEnum):
+    """The condition of a flow; but for the last four, the state that its stream reports."""
+
+    RUNNING = "running"
+    """Its stream, or a scheduled run of it, copies."""
+    PREPARING = "preparing"
+    BACKING_OFF = "backing off"
+    REFUSED = "refused"
+    HELD = "held"
+    ENDED = "ended"
+    """Its last run, or its stream, has ended: between scheduled runs this is as it should be."""
+    GONE = "gone"
+    """Its driver has died, or does not reach the target."""
+    NONE = "none"
+    """No run has reported anything."""
+    UNKNOWN = "unknown"
+    """The target does not answer."""
+
+
+NEEDS_A_PERSON: Final = frozenset(
+    {FlowCondition.REFUSED, FlowCondition.HELD, FlowCondition.GONE, FlowCondition.UNKNOWN, FlowCondition.BACKING_OFF}
+)
+"""Conditions in which nothing is copied, and that are not meant to last."""
+_GONE: Final = "its driver has died or cannot reach the target"
+_HOLDER_GONE: Final = "the driver that held it has died or cannot reach the target: start the stream again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """The condition of a flow as of its status. Times are ms since 1970; None for what is not known."""
+
+    name: FlowCondition
+    since_ms: int | None = None
+    reason: str = ""
+    until_ms: int | None = None
+    """Until when it waits."""
+    follows: bool | None = None
+    """Whether it is a stream's flow."""
+    success_ms: int = 0
+    """When it was in order last: the end of its last complete run, or the last sign of life of its stream while that
+    was running; 0: never, as far as it is known."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether its last run has ended and was complete."""
+        return self.name is FlowCondition.ENDED and (self.follows is True or self.reason == Outcome.COMPLETE)
+
+
+def condition_of(status: FlowStatus) -> Condition:
+    """Return the condition of a flow."""
+    state, run = status.state, status.run
+    follows = None if state is None else state.follows
+    success_ms = _success_ms(state, run)
+    if status.target in status.away:
+        reason = status.away[status.target]
+        return Condition(name=FlowCondition.UNKNOWN, reason=reason, follows=follows, success_ms=success_ms)
+    if run is not None and (state is None or state.run != run.run):
+        return _unreported(status, run, success_ms)
+    if state is None:
+        name = FlowCondition.REFUSED if status.refused else FlowCondition.NONE
+        return Condition(name=name, reason=status.refused)
+    name, reason = _name(state), state.reason
+    if run is not None and run.is_dead(status.time_ms):
+        name, reason = FlowCondition.GONE, _GONE
+    elif name is FlowCondition.GONE:
+        reason = _HOLDER_GONE
+    elif run is None and name not in {FlowCondition.HELD, FlowCondition.ENDED}:
+        name, reason = FlowCondition.ENDED, "it has ended without a report"
+    if name is FlowCondition.ENDED and status.refused:
+        name, reason = FlowCondition.REFUSED, status.refused
+    return Condition(
+        name=name,
+        since_ms=state.since_ms,
+        reason=reason,
+        until_ms=state.until_ms,
+        follows=follows,
+        success_ms=success_ms,
+    )
+
+
+def _unreported(status: FlowStatus, run: RunControl, success_ms: int) -> Condition:
+    """Return the condition of a flow whose run has not reported its state."""
+    if run.is_dead(status.time_ms):
+        return Condition(name=FlowCondition.GONE, since_ms=run.seen_ms, reason=_GONE, success_ms=success_ms)
+    return Condition(name=FlowCondition.RUNNING, since_ms=run.since_ms, success_ms=success_ms)
+
+
+def _name(state: RunState) -> FlowCondition:
+    return FlowCondition(state.state) if state.state in set(FlowCondition) else FlowCondition.RUNNING
+
+
+# Invariant: A flow that nothing copies any more becomes older, whatever it was: a stream that has died counts as in
+#   order until its last sign of life, and a scheduled run that fails does not count.
+# Test: tests/spark/status/test_condition.py::test_a_flow_is_in_order_until_its_last_success
+def _success_ms(state: RunState | None, run: RunControl | None) -> int:
+    if state is None:
+        return 0
+    if not state.follows:
+        return state.complete_ms
+    is_running = state.state == FlowCondition.RUNNING and run is not None and run.run == state.run
+    # A stream's other states begin when it ceases to run.
+    return max(state.since_ms, run.seen_ms) if is_running and run is not None else state.since_ms
