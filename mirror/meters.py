@@ -10,8 +10,14 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
-BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000)
-"""The upper bounds of a histogram's buckets. One more bucket counts longer durations."""
+BOUNDS_MS: Final = (
+    *(1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000),
+    *(60_000, 300_000, 1_800_000, 14_400_000),
+)
+"""The upper bounds of a histogram's buckets. One more bucket counts longer durations.
+
+Requests take up to seconds, periods minutes, and a record that has waited for a scheduled run is hours old.
+"""
 
 
 @dataclass(slots=True)
@@ -21,10 +27,10 @@ class Histogram:
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_MS) + 1))
     sum_ms: int = 0
 
-    def add(self, took_ms: int) -> None:
-        """Count one duration."""
-        self.counts[bisect_left(BOUNDS_MS, took_ms)] += 1
-        self.sum_ms += took_ms
+    def add(self, took_ms: int, times: int = 1) -> None:
+        """Count one duration, which has occurred so many ``times``."""
+        self.counts[bisect_left(BOUNDS_MS, took_ms)] += times
+        self.sum_ms += took_ms * times
 
     @property
     def count(self) -> int:

@@ -29,6 +29,8 @@ class TaskReport:
     networks: Mapping[str, NetworkSnapshot] = field(default_factory=dict)
     """By "source" and "target"."""
     commits: Histogram = field(default_factory=Histogram)
+    latency: Histogram = field(default_factory=Histogram)
+    """How long records took from the source's append to the target's acknowledgement."""
     peaks: Mapping[str, int] = field(default_factory=dict)
     """Largest number of bytes at a time: ``buffer`` of ``buffer_size``, ``in_flight``, ``held``.
 
@@ -43,7 +45,7 @@ class TaskReport:
     def is_sound(self) -> bool:
         """Whether its histograms can be added: any program may have written it to the status topic."""
         meters = (meter.took for network in self.networks.values() for meter in network.requests.values())
-        return all(len(one.counts) == len(BOUNDS_MS) + 1 for one in (self.commits, *meters))
+        return all(len(one.counts) == len(BOUNDS_MS) + 1 for one in (self.commits, self.latency, *meters))
 
     def since(self, earlier: TaskReport) -> TaskReport:
         """Return what the task has measured since an ``earlier`` report of the same attempt."""
@@ -53,6 +55,7 @@ class TaskReport:
             began_ms=earlier.ended_ms,
             networks={name: one.since(earlier.networks.get(name, nothing)) for name, one in self.networks.items()},
             commits=self.commits.minus(earlier.commits),
+            latency=self.latency.minus(earlier.latency),
             phases={phase: ms - earlier.phases.get(phase, 0) for phase, ms in self.phases.items()},
             dropped={signal: count - earlier.dropped.get(signal, 0) for signal, count in self.dropped.items()},
         )

@@ -81,6 +81,11 @@ class TaskTelemetry:
         self._dropped_before: Final = self._exports.dropped()
         self._results: list[RangeResult] = []
 
+    def describe_flow(self, source: str, target: str) -> None:
+        """Have the metrics of the task name the flow's clusters by these aliases."""
+        with self._exports.task_metrics.lock:
+            self._exports.task_metrics.describe_flow(self._flow, source, target)
+
     def report_to(self, send: Callable[[TaskReport], object]) -> None:
         """Have the task report while it lives: ``send`` is called in a thread, and must not wait."""
         self._send = send
@@ -180,6 +185,7 @@ class TaskTelemetry:
             ended_ms=ended_ms,
             networks={} if counted is None else counted.networks,
             commits=Histogram() if counted is None else counted.commits,
+            latency=Histogram() if counted is None else counted.latency,
             peaks=dict(peaks),
         )
 

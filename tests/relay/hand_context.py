@@ -192,6 +192,7 @@ class HandContext:
         self.source_error_text = ""
         self.to_step: list[CopyHandle] = []
         self.observer = RecordingObserver()
+        self.latency = Histogram()
         self.commit_durations = Histogram()
         self.leader: tuple[int, int] | None = None
         self.no_leader_text = ""

@@ -69,6 +69,7 @@ def expired(partition: int, **more: Any) -> RangeResult:
         error="too late",
         expiries=[{**error.describe(), "time_ms": AT_MS + 6_100, "start": 50, "end": 60}],
         retries=1,
+        failures={"expired": 1},
         timeline=timeline,
     )
 

@@ -108,7 +108,7 @@ def test_partial_verification_keeps_the_time_of_the_last_one_of_all_that_is_copi
     assert (last.time_ms, last.equal_ms) == (NOON_MS + HOUR_MS, NOON_MS)
     metrics = MetricStore()
     record_evidence(metrics, "f", Evidence(last))
-    assert measured(metrics)["mirror.verify.last"] == {("f",): NOON_MS / 1000}
+    assert measured(metrics)["mirror.verify.equal.timestamp"] == {("f",): NOON_MS / 1000}
     text = shown(Evidence(last))
     assert "only a part was compared (--from or --check)" in text
     assert "all of it last found equal: 2" in text, "a date"
@@ -149,21 +149,21 @@ def test_metrics_are_those_of_the_last_verification_and_rehearsal() -> None:
     metrics = MetricStore()
     record_evidence(metrics, "f", evidence(*DIFFERENT, rehearsal=rehearsed()))
     found = measured(metrics)
-    assert found["mirror.verify.last"] == {("f",): 0}, "none has found everything equal"
+    assert found["mirror.verify.equal.timestamp"] == {("f",): 0}, "none has found everything equal"
     assert found["mirror.verify.differences"] == {("f", "missing"): 3}
-    assert found["mirror.verify.unknown"] == {("f",): 1}
-    assert found["mirror.verify.incomplete"] == {("f",): 2}
+    assert found["mirror.verify.unknown.partitions"] == {("f",): 1}
+    assert found["mirror.verify.incomplete.partitions"] == {("f",): 2}
     assert found["mirror.verify.offsets"] == {("f", "orders"): 77}
-    assert found["mirror.rehearsal.last"] == {("f",): NOON_MS / 1000}
-    assert found["mirror.rehearsal.not_ready"] == {("f",): 0}
+    assert found["mirror.rehearsal.timestamp"] == {("f",): NOON_MS / 1000}
+    assert found["mirror.rehearsal.blockers"] == {("f",): 0}
     assert (found["mirror.recovery.point"], found["mirror.recovery.time"]) == ({("f",): 90.0}, {("f",): 12.5})
     blocker = Blocker(kind=Kind.TOPIC, name="a.orders", reason="it is not there", action="create it")
     record_evidence(metrics, "f", evidence(*EQUAL, rehearsal=rehearsed(blockers=[blocker], recovery=RecoveryTime())))
     found = measured(metrics)
-    assert found["mirror.verify.last"] == {("f",): NOON_MS / 1000}
+    assert found["mirror.verify.equal.timestamp"] == {("f",): NOON_MS / 1000}
     assert found["mirror.verify.differences"] == {("f", "none"): 0}
     assert found["mirror.verify.offsets"] == {("f", "orders"): 100, ("f", "clicks"): 5}
-    assert found["mirror.rehearsal.not_ready"] == {("f",): 1}
+    assert found["mirror.rehearsal.blockers"] == {("f",): 1}
     assert not found.get("mirror.recovery.time"), "it is not known"
 
 

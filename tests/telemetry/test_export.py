@@ -72,7 +72,9 @@ def a_range(partition: int) -> Range:
 
 def look() -> TaskSnapshot:
     networks = {"source": NetworkSnapshot({}, 0), "target": NetworkSnapshot({}, 0)}
-    return TaskSnapshot(buffer=1, buffer_size=2, in_flight=3, held=4, networks=networks, commits=Histogram())
+    return TaskSnapshot(
+        buffer=1, buffer_size=2, in_flight=3, held=4, networks=networks, commits=Histogram(), latency=Histogram()
+    )
 
 
 def a_task_of(asked: TelemetrySettings, *results: RangeResult) -> Any:
@@ -227,7 +229,7 @@ def test_epoch_that_is_not_sampled_is_only_measured(monkeypatch: pytest.MonkeyPa
         )
         run.close()
     assert taken.spans == []
-    assert taken.metrics["messaging.client.sent.messages"]["sum"]["dataPoints"][0]["asInt"] == "100"
+    assert taken.metrics["mirror.copied.records"]["sum"]["dataPoints"][0]["asInt"] == "100"
 
 
 def test_hanging_backend_delays_the_end_of_a_task_briefly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -269,7 +271,7 @@ def test_run_without_a_backend_writes_otlp_files(tmp_path: Path) -> None:
     assert {span["parentSpanId"] for span in spans if "parentSpanId" in span} <= ids
     metrics = lines(tmp_path / jsonl.METRICS)
     names = {one["name"] for one in metrics[-1]["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]}
-    assert {"mirror.expiries", "messaging.client.operation.duration", "mirror.period.last"} <= names
+    assert {"mirror.expiries", "messaging.client.operation.duration", "mirror.period.end.timestamp"} <= names
 
 
 def test_a_period_of_a_stream_has_spans_of_what_was_not_idle_and_its_measurements_were_recorded(tmp_path: Path) -> None:

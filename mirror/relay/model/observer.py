@@ -12,7 +12,7 @@ from mirror.relay.model.ranges import Range, RangeResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSnapshot:
-    """The state of a task at one moment. ``networks`` and ``commits`` count from the start of the task."""
+    """The state of a task at one moment. ``networks``, ``commits`` and ``latency`` count from the start of the task."""
 
     buffer: int
     """Bytes of ``buffer_size`` that are in use."""
@@ -26,6 +26,8 @@ class TaskSnapshot:
     """The task's network threads, by "source" and "target"."""
     commits: Histogram
     """How long commits took."""
+    latency: Histogram
+    """How long records took from the source's append to the target's acknowledgement."""
 
     def since(self, earlier: TaskSnapshot) -> TaskSnapshot:
         """Return a copy with counts since ``earlier`` only."""
@@ -33,6 +35,7 @@ class TaskSnapshot:
             self,
             networks={name: network.since(earlier.networks[name]) for name, network in self.networks.items()},
             commits=self.commits.minus(earlier.commits),
+            latency=self.latency.minus(earlier.latency),
         )
 
 

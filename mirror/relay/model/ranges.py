@@ -69,6 +69,8 @@ class Outcome(enum.StrEnum):
     FENCED = "fenced"
 
 
+TROUBLE: Final = frozenset({Outcome.EXPIRED, Outcome.FAILED, Outcome.FENCED})
+"""The outcomes of an attempt that could not do what it was to do."""
 SEVERITY: Final = (Outcome.COMPLETE, Outcome.UNFINISHED, Outcome.FENCED, Outcome.EXPIRED, Outcome.FAILED)
 """From the best outcome to the worst; the worst of its partitions is the outcome of a flow."""
 
@@ -119,6 +121,8 @@ class RangeResult:
     """
     retries: int = 0
     """Attempts after the first."""
+    failures: dict[str, int] = field(default_factory=dict)
+    """Attempts that ended as :data:`TROUBLE`, by their outcome."""
     stuck_since_ms: int | None = None
     """Since when (ms since 1970) the first undelivered batch of an unfinished range has waited."""
     timeline: CopyTimeline | None = None

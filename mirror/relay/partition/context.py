@@ -119,6 +119,11 @@ class CopyContext(Protocol):
         ...
 
     @property
+    def latency(self) -> Histogram:
+        """Receives, for each record, how long it took from the source's append to the target's acknowledgement."""
+        ...
+
+    @property
     def commit_durations(self) -> Histogram:
         """The durations of all copies' commits."""
         ...

@@ -65,6 +65,7 @@ class TaskContext:
         self.timeouts: Final = timeouts
         self.backoff: Final = backoff
         self.observer: Final = observer
+        self.latency: Final = Histogram()
         self.commit_durations: Final = Histogram()
         late_ms = max(1, timeouts.delivery_timeout_ms // _LATE_FRACTION)
         self.send_window: Final = SendWindow(buffer_memory, late_ms, now)
@@ -147,6 +148,7 @@ class TaskContext:
             held=self.source_budget.held,
             networks={"source": clients.consumer.network(), "target": clients.admin.network()},
             commits=self.commit_durations.copy(),
+            latency=self.latency.copy(),
         )
 
     # --- for the copies

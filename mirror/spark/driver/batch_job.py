@@ -27,7 +27,7 @@ from mirror.spark.driver.report.report_file import ReportFile
 from mirror.spark.driver.report.report_lock import locked
 from mirror.spark.driver.session import start_context
 from mirror.spark.driver.spark_start import SparkStart, terminate_jvm
-from mirror.spark.driver.telemetry_bridge import run_telemetry
+from mirror.spark.driver.telemetry_bridge import describe_flow, run_telemetry
 from mirror.spark.ledger.results import FlowReport, Summary, exit_status, summary_text
 from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused, check_flows
@@ -128,6 +128,7 @@ def run_flows(
     findings = check(config, flows, summary, consoles)
     with run_telemetry(options.report_dir, consoles) as telemetry:
         for flow in flows:
+            describe_flow(telemetry, flow)
             runs: list[FlowRun] = []
             target = config.clusters[flow.target].client_options()
             control = ControlRecordThread(flow, target, partial(_follow, runs), partial(_warn, consoles, flow.name))

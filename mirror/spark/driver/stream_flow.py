@@ -18,6 +18,7 @@ from mirror.relay.progress.status_values import RunState
 from mirror.spark.clusters import is_away
 from mirror.spark.driver.flow_run import FlowRun
 from mirror.spark.driver.output.error_report import error_lines
+from mirror.spark.driver.telemetry_bridge import describe_flow
 from mirror.spark.ledger.initial_partitions import InitialPartitions
 from mirror.spark.ledger.results import FlowReport
 from mirror.spark.supervision.control_record_thread import ControlRecordThread
@@ -167,6 +168,8 @@ class StreamFlow:
         self._say(before, now)
         self._keep_error(before, now)
         telemetry = self._parts.telemetry
+        if settings is not None and now.state is not FlowState.ENDED:
+            describe_flow(telemetry, settings.flow)
         with telemetry.metrics.lock:
             record_state(telemetry.metrics, self.name, None if now.state is FlowState.ENDED else now.state.value)
         telemetry.export_metrics()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mirror.cluster.auth.oauth_settings import is_loopback
 from mirror.runtime.clock import SystemClock
+from mirror.telemetry.metrics.record_results import record_flow_info
 from mirror.telemetry.run_telemetry import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from mirror.config.models import FlowConfig
     from mirror.spark.driver.output.console import Consoles
 
 
@@ -34,6 +36,20 @@ def run_telemetry(report_dir: Path, consoles: Consoles) -> Iterator[RunTelemetry
         telemetry.close()
         if telemetry.file_error:
             consoles.warning(telemetry.file_error)
+
+
+def describe_flow(telemetry: RunTelemetry, flow: FlowConfig) -> None:
+    """Record the settings of ``flow`` in the metrics."""
+    with telemetry.metrics.lock:
+        record_flow_info(
+            telemetry.metrics,
+            flow.name,
+            source=flow.source,
+            target=flow.target,
+            delivery=flow.delivery,
+            exactly_once_by=flow.exactly_once_by,
+            naming=flow.naming,
+        )
 
 
 def _endpoint_line(host: str, port: int | None) -> str:

@@ -331,6 +331,7 @@ def _sum_of(previous: RangeResult, result: RangeResult) -> RangeResult:
         skipped=_sum_by_key(previous.skipped, result.skipped),
         deep=_sum_by_key(previous.deep, result.deep),
         gaps=_sum_by_key(previous.gaps, result.gaps),
+        failures=_sum_by_key(previous.failures, result.failures),
         expiries=[*previous.expiries, *result.expiries][-MAX_EXPIRIES:],
         target_losses=[*previous.target_losses, *result.target_losses][-MAX_EXPIRIES:],
         retries=previous.retries + result.retries,

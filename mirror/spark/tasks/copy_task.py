@@ -118,6 +118,8 @@ def _copy(
     from mirror.relay.task.copy_ranges import copy_ranges
 
     config, flow = options.load()
+    if telemetry is not None:
+        telemetry.describe_flow(flow.source, flow.target)
     of_target = target_options(config, flow)
     policy = replace(
         flow.copy_policy(spec.tasks),

@@ -1,10 +1,11 @@
 """All instruments: name, kind, unit, attributes and meaning.
 
-A test compares the table in config/dashboards/README.md with this module.
+Tests compare the table in config/dashboards/README.md with this module, and have ``promtool`` check the names.
 
-Names follow OpenTelemetry's semantic conventions for messaging clients if these have a name; ours begin with
-``mirror.``. Cardinality is bounded, also for 100,000 partitions: values are by topic, and by partition only for the
-worst partitions.
+Requests have the name and the attributes of OpenTelemetry's semantic conventions for messaging clients. What is copied
+has ours, which begin with ``mirror.``: the conventions count what a producer attempts to send, and a record is copied
+once it is committed. Points in time end in ``.timestamp``. Cardinality is bounded, also for 100,000 partitions: values
+are by topic, and by partition only for the worst partitions.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ class Instrument:
 
     @property
     def prometheus(self) -> str:
-        """The name in Prometheus, by OpenTelemetry's conventions."""
+        """The name in Prometheus, by OpenTelemetry's conventions: the unit is not repeated."""
         name = self.name.replace(".", "_")
         suffix = {"s": "_seconds", "By": "_bytes", "1": "_ratio", "{record}/s": "_per_second"}.get(self.unit, "")
-        return f"{name}{suffix}_total" if self.kind is Kind.COUNTER else f"{name}{suffix}"
+        name = name.removesuffix(suffix) + suffix
+        return f"{name}_total" if self.kind is Kind.COUNTER else name
 
 
 def _gauge(name: str, unit: str, attributes: tuple[str, ...], meaning: str) -> Instrument:
@@ -53,10 +55,19 @@ def _histogram(name: str, attributes: tuple[str, ...], meaning: str) -> Instrume
     return Instrument(name, Kind.HISTOGRAM, "s", attributes, meaning)
 
 
-_FLOW: Final = ("flow",)
-_TASK: Final = ("flow", "task")
-_TOPIC: Final = ("flow", "topic")
-_PARTITION: Final = ("flow", "topic", "partition")
+_FLOW: Final = ("flow", "source", "target")
+"""The flow, and the aliases of its clusters, which :meth:`.metric_store.MetricStore.describe_flow` knows."""
+_TASK: Final = (*_FLOW, "task")
+_TOPIC: Final = (*_FLOW, "topic")
+_PARTITION: Final = (*_TOPIC, "partition")
+_REQUEST: Final = (*_FLOW, "side", "messaging.system", "messaging.operation.name")
+
+FLOW_INFO: Final = _gauge(
+    "mirror.flow.info",
+    "{flow}",
+    (*_FLOW, "delivery", "exactly_once_by", "naming", "version"),
+    "1, with the settings of a flow and the version of the application that copies it",
+)
 
 LAG: Final = _gauge("mirror.lag.records", "{record}", _TOPIC, "source offsets that are not copied to the target yet")
 LAG_TIME: Final = _gauge(
@@ -102,20 +113,20 @@ PARTITION_LOSS: Final = _gauge(
 FLOW_STATE: Final = _gauge(
     "mirror.flow.state",
     "{flow}",
-    ("flow", "state"),
+    (*_FLOW, "state"),
     "1 for the state of a stream's flow: `preparing`, `running`, `backing off`, `refused` or `held`",
 )
 PARTITIONS: Final = _gauge(
-    "mirror.partitions", "{partition}", ("flow", "state"), "partitions by their state in `mirror status`"
+    "mirror.partitions", "{partition}", (*_FLOW, "state"), "partitions by their state in `mirror status`"
 )
 GROUPS: Final = _gauge(
     "mirror.groups",
     "{group}",
-    ("flow", "state"),
+    (*_FLOW, "state"),
     "consumer groups whose position on the target is that on the source (`in-step`), or why it is not",
 )
 GROUPS_TIME: Final = _gauge(
-    "mirror.groups.time",
+    "mirror.group.behind.time",
     "s",
     _FLOW,
     "for how long a consumer group's position on the target has not been that on the source, or it could not be read,"
@@ -124,19 +135,19 @@ GROUPS_TIME: Final = _gauge(
 DRIFT: Final = _gauge(
     "mirror.drift",
     "{difference}",
-    ("flow", "kind", "reason"),
+    (*_FLOW, "kind", "reason"),
     "differences between both sides that no round removes by itself, by kind (`configs`, `topics`, and others);"
     " 0 with the reason `none` if the kind is in step",
 )
 LAST_SYNC: Final = _gauge(
-    "mirror.sync.last",
+    "mirror.sync.timestamp",
     "s",
-    ("flow", "kind"),
+    (*_FLOW, "kind"),
     "when the last round ended that has compared everything of a kind, in seconds since 1970",
 )
 INDEX_SIZE: Final = _gauge("mirror.index.size", "By", _FLOW, "size on disk of the topic with the flow's offset index")
 PROVED: Final = _gauge(
-    "mirror.verify.last",
+    "mirror.verify.equal.timestamp",
     "s",
     _FLOW,
     "when the last `mirror verify` without `--from` or `--check` ended that found everything equal,"
@@ -151,26 +162,26 @@ PROVED_TO: Final = _gauge(
 PROOF_DIFFERENCES: Final = _gauge(
     "mirror.verify.differences",
     "{record}",
-    ("flow", "kind"),
+    (*_FLOW, "kind"),
     "records that differ by the last `mirror verify`; 0 with the kind `none` if none does",
 )
 UNPROVED: Final = _gauge(
-    "mirror.verify.unknown",
+    "mirror.verify.unknown.partitions",
     "{partition}",
     _FLOW,
     "partitions that the last `mirror verify` could not compare to their end",
 )
 INCOMPLETE: Final = _gauge(
-    "mirror.verify.incomplete",
+    "mirror.verify.incomplete.partitions",
     "{partition}",
     _FLOW,
     "partitions of which the target did not have every record that the source had, by the last `mirror verify`",
 )
 REHEARSED: Final = _gauge(
-    "mirror.rehearsal.last", "s", _FLOW, "time of the last `mirror rehearse`, in seconds since 1970"
+    "mirror.rehearsal.timestamp", "s", _FLOW, "time of the last `mirror rehearse`, in seconds since 1970"
 )
 NOT_READY: Final = _gauge(
-    "mirror.rehearsal.not_ready",
+    "mirror.rehearsal.blockers",
     "{blocker}",
     _FLOW,
     "groups and other things that were not ready in the last `mirror rehearse`; 0 if consumers could have switched",
@@ -187,49 +198,56 @@ RECOVERY_TIME: Final = _gauge(
     _FLOW,
     "how long the rest would have taken in the last `mirror rehearse`, at the rate of earlier runs: the recovery time",
 )
-SENT: Final = _counter("messaging.client.sent.messages", "{message}", _TOPIC, "records committed on the target")
-BYTES: Final = _counter("mirror.copied", "By", _TOPIC, "bytes committed on the target, as sent (compressed)")
+RECORDS: Final = _counter("mirror.copied.records", "{record}", _TOPIC, "records committed on the target")
+BYTES: Final = _counter("mirror.copied.bytes", "By", _TOPIC, "bytes committed on the target, as sent (compressed)")
 BATCHES: Final = _counter(
-    "mirror.batches",
+    "mirror.copied.batches",
     "{batch}",
-    ("flow", "path", "reason"),
+    (*_FLOW, "path", "reason"),
     "batches committed: passed on as bytes (path shallow), or re-encoded (path deep) for a reason",
 )
 SKIPPED: Final = _counter(
     "mirror.skipped",
     "{item}",
-    ("flow", "reason"),
+    (*_FLOW, "reason"),
     "source batches without records to copy, and records that a policy skipped",
 )
-GAPS: Final = _counter("mirror.gaps", "{record}", ("flow", "kind"), "source offsets that do not, or no longer, exist")
+GAPS: Final = _counter(
+    "mirror.gap.offsets", "{offset}", (*_FLOW, "kind"), "source offsets that do not, or no longer, exist"
+)
 TARGET_LOSSES: Final = _counter(
     "mirror.target_losses",
     "{loss}",
-    ("flow", "topic", "kind"),
+    (*_TOPIC, "kind"),
     "losses of the target that were mended: what it lacked was copied again",
 )
 EXPIRIES: Final = _counter(
     "mirror.expiries",
     "{expiry}",
-    ("flow", "topic", "phase", "cause"),
+    (*_TOPIC, "phase", "cause"),
     "batches that exceeded delivery.timeout.ms, and partitions that could not begin within it",
 )
 RETRIES: Final = _counter(
     "mirror.retries", "{attempt}", _TOPIC, "attempts of a partition after the first in a run or period"
 )
-FENCED: Final = _counter("mirror.fenced", "{attempt}", _FLOW, "attempts that a newer attempt fenced")
-OUTCOMES: Final = _counter("mirror.outcomes", "{range}", ("flow", "outcome"), "ranges by outcome")
+FAILURES: Final = _counter(
+    "mirror.failures",
+    "{attempt}",
+    (*_TOPIC, "outcome"),
+    "attempts of a partition that expired, failed, or were fenced by a newer one",
+)
+OUTCOMES: Final = _counter("mirror.outcomes", "{range}", (*_FLOW, "outcome"), "ranges by outcome")
 PHASES: Final = _counter(
     "mirror.phase.time",
     "s",
-    ("flow", "phase"),
+    (*_FLOW, "phase"),
     "time that partitions spent in each phase: fencing, fetching, waiting for memory, producing, committing and others",
 )
 PERIODS: Final = _counter(
-    "mirror.periods", "{period}", ("flow", "outcome"), "periods of streams, and runs, that have ended"
+    "mirror.periods", "{period}", (*_FLOW, "outcome"), "periods of streams, and runs, that have ended"
 )
 LAST_PERIOD: Final = _gauge(
-    "mirror.period.last", "s", _FLOW, "end of the last period, or of the run, in seconds since 1970"
+    "mirror.period.end.timestamp", "s", _FLOW, "end of the last period, or of the run, in seconds since 1970"
 )
 PERIOD_DURATION: Final = _histogram(
     "mirror.period.duration", _FLOW, "time from a run's planning, or a period's start, to its results"
@@ -240,31 +258,37 @@ COMMIT_DURATION: Final = _histogram(
     _FLOW,
     "time to commit a transaction or progress, including the wait for acknowledgements of the batches that it covers",
 )
+LATENCY: Final = _histogram(
+    "mirror.replication.latency",
+    _FLOW,
+    "time from a record's append to the source (its timestamp) to the target's acknowledgement; the timestamp of a"
+    " batch's latest record counts for all of them",
+)
 REQUEST_DURATION: Final = _histogram(
     "messaging.client.operation.duration",
-    ("flow", "cluster", "messaging.system", "messaging.operation.name"),
-    "time from sending a request to its response, by API; cluster is source or target",
+    _REQUEST,
+    "time from sending a request to its response, by API; side is source or target",
 )
 REQUESTS_LOST: Final = _counter(
     "mirror.requests.lost",
     "{request}",
-    ("flow", "cluster", "messaging.operation.name"),
+    _REQUEST,
     "requests without a response: the connection broke or was closed first",
 )
 THROTTLED: Final = _counter(
     "mirror.throttle.time",
     "s",
-    ("flow", "cluster", "messaging.operation.name"),
+    _REQUEST,
     "time for which brokers throttled the client (KIP-219)",
 )
-BUFFER: Final = _gauge("mirror.buffer.used", "By", _TASK, "peak use of buffer.memory")
-BUFFER_SIZE: Final = _gauge("mirror.buffer.size", "By", _TASK, "buffer.memory")
+BUFFER: Final = _gauge("mirror.buffer.usage", "By", _TASK, "peak use of buffer.memory")
+BUFFER_SIZE: Final = _gauge("mirror.buffer.limit", "By", _TASK, "buffer.memory")
 IN_FLIGHT: Final = _gauge("mirror.in_flight", "By", _TASK, "peak of bytes in flight to the target")
 HELD: Final = _gauge("mirror.held", "By", _TASK, "peak of fetched bytes that the task still needs")
 BUSY: Final = _gauge(
-    "mirror.network.busy",
+    "mirror.network.utilization",
     "1",
-    ("flow", "cluster", "task"),
+    (*_FLOW, "side", "task"),
     "share of time that a network thread uses the CPU; near 1 it limits the throughput",
 )
 DROPPED: Final = _counter(
@@ -277,6 +301,7 @@ ALL: Final = tuple(value for value in list(globals().values()) if isinstance(val
 OF_TASKS: Final = frozenset(
     {
         COMMIT_DURATION,
+        LATENCY,
         REQUEST_DURATION,
         REQUESTS_LOST,
         THROTTLED,

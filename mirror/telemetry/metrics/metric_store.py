@@ -33,7 +33,13 @@ class MetricStore:
 
     def __init__(self) -> None:
         self._values: dict[Instrument, dict[Attributes, float | Histogram]] = {}
+        self._clusters: Final = dict[str, tuple[tuple[str, str], ...]]()
+        """By flow, the attributes with the aliases of its clusters."""
         self.lock: Final = threading.RLock()
+
+    def describe_flow(self, flow: str, source: str, target: str) -> None:
+        """Have all points of ``flow``, also earlier ones, name its clusters by these aliases."""
+        self._clusters[flow] = (("source", source), ("target", target))
 
     def add(self, instrument: Instrument, value: float, **attributes: object) -> None:
         """Add ``value`` to a counter; 0 creates no point."""
@@ -81,7 +87,12 @@ class MetricStore:
         """Return copies of all points, by instrument."""
         for instrument, points in self._values.items():
             if points:
-                yield instrument, [MetricPoint(key, _copy(value)) for key, value in points.items()]
+                yield instrument, [MetricPoint(self._named(key), _copy(value)) for key, value in points.items()]
+
+    def _named(self, key: Attributes) -> Attributes:
+        """Return ``key`` with the aliases of the clusters of its flow, which is its first attribute."""
+        clusters = self._clusters.get(key[0][1], ()) if key and key[0][0] == "flow" else ()
+        return (*key[:1], *clusters, *key[1:]) if clusters else key
 
 
 def _copy(value: float | Histogram) -> float | Histogram:

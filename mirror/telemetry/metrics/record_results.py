@@ -8,11 +8,22 @@ from collections.abc import Iterable, Sequence
 from mirror.alignment.sync_state import SyncState
 from mirror.groups.summary import GroupsSummary
 from mirror.meters import Histogram
-from mirror.relay.model.ranges import Outcome, RangeResult
+from mirror.relay.model.ranges import RangeResult
 from mirror.telemetry.evidence import Evidence
 from mirror.telemetry.metrics import instruments
 from mirror.telemetry.metrics.metric_store import MetricStore
 from mirror.telemetry.task_report import TaskReport
+from mirror.version import VERSION
+
+
+def record_flow_info(
+    metrics: MetricStore, flow: str, *, source: str, target: str, delivery: str, exactly_once_by: str, naming: str
+) -> None:
+    """Record the settings of a flow. All of its metrics get the aliases ``source`` and ``target`` of its clusters."""
+    metrics.describe_flow(flow, source, target)
+    metrics.remove(instruments.FLOW_INFO, flow=flow)
+    settings = {"delivery": delivery, "exactly_once_by": exactly_once_by, "naming": naming}
+    metrics.set(instruments.FLOW_INFO, 1, flow=flow, **settings, version=VERSION)
 
 
 def record_results(metrics: MetricStore, flow: str, results: Sequence[RangeResult]) -> None:
@@ -25,7 +36,6 @@ def record_outcomes(metrics: MetricStore, flow: str, results: Iterable[RangeResu
     """Record how the partitions of a period have ended."""
     for result in results:
         metrics.add(instruments.OUTCOMES, 1, flow=flow, outcome=result.outcome.value)
-        metrics.add(instruments.FENCED, result.outcome is Outcome.FENCED, flow=flow)
 
 
 def record_counts(metrics: MetricStore, flow: str, results: Iterable[RangeResult]) -> None:
@@ -39,7 +49,7 @@ def record_counts(metrics: MetricStore, flow: str, results: Iterable[RangeResult
             phase, cause = expiry.get("phase", ""), expiry.get("cause", "")
             metrics.add(instruments.EXPIRIES, 1, flow=flow, topic=result.topic, phase=phase, cause=cause)
     for topic, sums in by_topic.items():
-        metrics.add(instruments.SENT, sums["records"], flow=flow, topic=topic)
+        metrics.add(instruments.RECORDS, sums["records"], flow=flow, topic=topic)
         metrics.add(instruments.BYTES, sums["bytes"], flow=flow, topic=topic)
         metrics.add(instruments.RETRIES, sums["retries"], flow=flow, topic=topic)
 
@@ -54,6 +64,8 @@ def _record_batches(metrics: MetricStore, flow: str, result: RangeResult) -> Non
         metrics.add(instruments.SKIPPED, count, flow=flow, reason=reason)
     for kind, count in result.gaps.items():
         metrics.add(instruments.GAPS, count, flow=flow, kind=kind)
+    for outcome, count in result.failures.items():
+        metrics.add(instruments.FAILURES, count, flow=flow, topic=result.topic, outcome=outcome)
     for loss in result.target_losses:
         metrics.add(instruments.TARGET_LOSSES, 1, flow=flow, topic=result.topic, kind=str(loss.get("kind")))
 
@@ -61,13 +73,14 @@ def _record_batches(metrics: MetricStore, flow: str, result: RangeResult) -> Non
 def record_task(metrics: MetricStore, flow: str, report: TaskReport) -> None:
     """Record the measurements of a task."""
     metrics.merge(instruments.COMMIT_DURATION, report.commits, flow=flow)
+    metrics.merge(instruments.LATENCY, report.latency, flow=flow)
     elapsed_ms = max(1, report.ended_ms - report.began_ms)
-    for cluster, network in report.networks.items():
+    for side, network in report.networks.items():
         busy = round(network.busy_ms / elapsed_ms, 4)
-        metrics.set(instruments.BUSY, busy, flow=flow, cluster=cluster, task=report.task)
+        metrics.set(instruments.BUSY, busy, flow=flow, side=side, task=report.task)
         for api, meter in network.requests.items():
-            attributes = {"flow": flow, "cluster": cluster, "messaging.operation.name": api}
-            metrics.merge(instruments.REQUEST_DURATION, meter.took, **attributes, **{"messaging.system": "kafka"})
+            attributes = {"flow": flow, "side": side, "messaging.system": "kafka", "messaging.operation.name": api}
+            metrics.merge(instruments.REQUEST_DURATION, meter.took, **attributes)
             metrics.add(instruments.REQUESTS_LOST, meter.lost, **attributes)
             metrics.add(instruments.THROTTLED, meter.throttled_ms / 1000, **attributes)
     for instrument, peak in (
@@ -104,7 +117,9 @@ def _histogram_of(ms: int) -> Histogram:
 def record_state(metrics: MetricStore, flow: str, state: str | None) -> None:
     """Replace the state of a flow of a stream; None: it has ended."""
     metrics.remove(instruments.FLOW_STATE, flow=flow)
-    if state is not None:
+    if state is None:
+        metrics.remove(instruments.FLOW_INFO, flow=flow)
+    else:
         metrics.set(instruments.FLOW_STATE, 1, flow=flow, state=state)
 
 

@@ -79,7 +79,7 @@ _SET: Final = AlterConfigOpType.SET
 _WORKER: Final = "pyspark.worker"
 _SCRIPT: Final = "stream.py"
 _EPOCH_MS: Final = 180_000
-_COUNTER: Final = re.compile(r"^messaging_client_sent_messages_total\{[^}]*\} (\S+)", re.MULTILINE)
+_COUNTER: Final = re.compile(r"^mirror_copied_records_total\{[^}]*\} (\S+)", re.MULTILINE)
 
 
 class Stream:

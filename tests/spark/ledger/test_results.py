@@ -217,6 +217,7 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
             "expiries": [EXPIRY],
             "target_losses": [],
             "retries": 1,
+            "failures": {},
             "stuck_since_ms": None,
             "timeline": {**asdict(CopyTimeline(began_ms=1, phases={"idle": 2})), "curve": None, "traces": None},
             "counted": "records",

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.cluster.types import TopicPartition
-from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.ranges import TROUBLE, Outcome, Range, RangeResult
 from mirror.relay.model.timeline import CopyPhase, CopyTimeline, EventName, TimelineRecorder
 from mirror.relay.model.way import Way
 from mirror.relay.partition.expiries import other_source
@@ -244,6 +244,9 @@ class ResultRecorder:
             start = self.result.end
             offsets = {"start": start, "end": start if self._range.open_ended else max(start, self._range.end)}
             self._list(self.result.expiries, {**offsets, **outcome.expiry})
+        if outcome is not None and outcome.outcome in TROUBLE:
+            failures, name = self.result.failures, outcome.outcome.value
+            failures[name] = failures.get(name, 0) + 1
         if outcome is not None and outcome.outcome is Outcome.FENCED:
             self.timeline.add_event(EventName.FENCED, error=outcome.error)
         if reason:
@@ -271,6 +274,7 @@ class ResultRecorder:
         """Return what has come of the copy by ``now``, while it continues; without the timeline."""
         final = self.result
         result = replace(final, skipped=dict(final.skipped), deep=dict(final.deep), gaps=dict(final.gaps))
+        result.failures = dict(final.failures)
         result.expiries, result.target_losses = [*final.expiries], [*final.target_losses]
         result.outcome, result.error = outcome.outcome, outcome.error or None
         result.stuck_since_ms = stuck_since_ms

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mirror.backoff import Backoff
-from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.model.ranges import TROUBLE, Outcome, Range, RangeResult
 from mirror.relay.partition.across_attempts.attempt_outcome import AttemptOutcome, FailureClassifier
 from mirror.relay.partition.across_attempts.result_recorder import ResultRecorder
 from mirror.relay.partition.limits import FAILURE_BACKOFF_MAX_MS, FAILURE_BACKOFF_MS
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 _STUCK_AFTER_INTERVALS: Final = 2
 """A batch that has waited for so many commit intervals is stuck."""
-
-_TROUBLE: Final = frozenset({Outcome.EXPIRED, Outcome.FAILED, Outcome.FENCED})
 
 
 class RetryController:
@@ -76,7 +74,7 @@ class RetryController:
         """
         self._outcome, self._reason = outcome, reason
         self._recorder.on_attempt_ended(outcome, self._attempts, reason)
-        if outcome is not None and outcome.outcome in _TROUBLE:
+        if outcome is not None and outcome.outcome in TROUBLE:
             self.trouble = outcome
         ended_early = outcome is not None and outcome.outcome is Outcome.UNFINISHED and waited_ms is not None
         self._undelivered_since_ms = self._unix_ms() - (waited_ms or 0) if ended_early else None

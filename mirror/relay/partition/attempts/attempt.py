@@ -57,7 +57,15 @@ class CopyAttempt:
         log_end = 0 if progress.target is None else progress.target.end
         on_answered = partial(context.on_batch_answered, copy)
         self.outbox: Final = Outbox(
-            context.send_window, progress.offset, progress.leader_epoch, log_end, copy, on_answered, owner.appends
+            context.send_window,
+            progress.offset,
+            progress.leader_epoch,
+            log_end,
+            copy,
+            on_answered,
+            owner.appends,
+            context.latency,
+            context.unix_ms,
         )
         self.commits: Final = Commits(writer, self.outbox, context.timeouts, progress, now, required=commit_required)
         self.found: FoundPosition | None = None

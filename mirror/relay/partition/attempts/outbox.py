@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mirror.errors import KafkaError, NeedsAbort
+from mirror.meters import Histogram
 from mirror.producer.batch.batches import RecordMetadata
 from mirror.relay.batches.output_batch import OutputBatch
 from mirror.relay.byte_limits import InFlightBatch, SendWindow
@@ -73,6 +74,8 @@ class PendingBatch:
     sent_ms: int
     in_flight: InFlightBatch | None = None
     """Its place in the send window; None if it needs no sending."""
+    answered_ms: int = 0
+    """When the target's acknowledgement came (ms since 1970)."""
     metadata: RecordMetadata | None = None
     error: BaseException | None = None
 
@@ -92,15 +95,20 @@ class Outbox:
         owner: Hashable,
         on_answered: Callable[[bool], None],
         appends: AppendedExtents,
+        latency: Histogram,
+        unix_ms: Callable[[], int],
     ) -> None:
         """``owner`` queues in the window; ``on_answered(failed)`` is called on the network thread.
 
-        ``appends`` gets the offsets of what is acknowledged.
+        ``appends`` gets the offsets of what is acknowledged, ``latency`` the time since the source's append.
+        ``unix_ms`` returns the time in ms since 1970.
         """
         self._window = window
         self._owner = owner
         self._on_answered = on_answered
         self._appends = appends
+        self._latency: Final = latency
+        self._unix_ms: Final = unix_ms
         self._batches: deque[PendingBatch] = deque()
         self.sent_offset = self.acked_offset = offset
         """The source offsets after the last batch sent, and after the last batch acknowledged in order."""
@@ -190,6 +198,7 @@ class Outbox:
             self.throttled_ms += metadata.throttle_ms
             if output.batch is not None:
                 self.acked_time_ms = max(output.batch.max_timestamp, self.acked_time_ms or 0)
+                self._measure(output, output.batch.max_timestamp, pending.answered_ms)
                 self.last_batch = output.batch.producer_epoch, output.batch.base_sequence
             self._on_appended(metadata.base_offset, output.count)
             source, target = output.base_offset, metadata.base_offset
@@ -202,6 +211,15 @@ class Outbox:
             self.acked_bytes += output.batch.size
         if output.buffer is not None:
             output.buffer.release()
+
+    def _measure(self, output: OutputBatch, appended_ms: int, answered_ms: int) -> None:
+        """Count the latency of a batch's records as that of the latest: one observation costs 0.5 us.
+
+        With LogAppendTime all have the time of the source's append; otherwise the producer has set it, as MirrorMaker
+        2's `replication-latency-ms` also counts. The clocks of different hosts may make it negative.
+        """
+        if appended_ms >= 0:
+            self._latency.add(max(0, answered_ms - appended_ms), output.count)
 
     def _on_appended(self, base_offset: int, count: int) -> None:
         """Move the log's end over ``count`` appended records. The answer to a duplicate may have no offset (-1)."""
@@ -236,6 +254,7 @@ class Outbox:
     def on_answer(self, pending: PendingBatch, outcome: RecordMetadata | KafkaError) -> None:
         """Store the outcome of ``pending``. Called on the network thread, possibly before :meth:`add`."""
         if isinstance(outcome, RecordMetadata):
+            pending.answered_ms = self._unix_ms()  # the task may process it much later
             pending.metadata = outcome
         else:
             pending.error, self._failed = outcome, True
