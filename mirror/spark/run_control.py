@@ -117,13 +117,13 @@ class RunControlClient:
         if control is not None and control.run in runs and not control.ended:
             self._commit(control.stopped(ended=True))
 
-    def stop(self) -> RunControl | None:
+    def stop(self, run: str | None = None) -> RunControl | None:
         """Ask the run that copies this flow to end in order, and return its record; None if no run copies it.
 
-        Raises KafkaError.
+        With ``run``, only if it is that one. Raises KafkaError.
         """
         control = self.read()
-        if control is None or control.ended:
+        if control is None or control.ended or run not in {None, control.run}:
             return None
         self._commit(control.stopped())
         return control

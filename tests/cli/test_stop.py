@@ -82,6 +82,28 @@ def test_an_overwritten_stop_is_sent_again(config: Path, monkeypatch: pytest.Mon
     assert orders().stop
 
 
+@pytest.mark.parametrize(("copies", "stopped"), [("r1", True), ("r2", False), (None, False)])
+def test_stop_of_one_run_leaves_another_one_alone(
+    config: Path, monkeypatch: pytest.MonkeyPatch, copies: str | None, stopped: bool
+) -> None:
+    """A run may have taken over since ``mirror status`` showed the one that is to stop."""
+    monkeypatch.setattr(command, "_unix_ms", lambda: NOW_MS)
+    if copies is not None:
+        give(RunControl(run=copies, host="h1", since_ms=1, seen_ms=NOW_MS))
+    found = stop(config, "--run", "r1", "--no-wait")
+    assert found.exit_code == 0
+    if copies is not None:
+        assert orders().stop is stopped
+    if not stopped:
+        assert found.stdout == "f: not this run\n"
+
+
+def test_stop_of_one_run_and_resume_exclude_each_other(config: Path) -> None:
+    found = stop(config, "--run", "r1", "--resume")
+    assert found.exit_code == 2
+    assert "--run names a run to stop" in found.stderr
+
+
 def test_text_of_another_client_is_printed_as_text(config: Path) -> None:
     """Every client that may commit for the group of a flow's orders can name the run and its host."""
     group, tp = control_partition("f")

@@ -43,6 +43,10 @@ def stop(
     flow: Flow = None,
     secrets_dir: SecretsDir = None,
     timeout: Timeout = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="ID", help="Stop this run only (see mirror status), and none that took over."),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the run reports its end.")] = True,
     resume: Annotated[
         bool,
@@ -63,13 +67,15 @@ def stop(
     Exit status: 0 all have ended, or nothing ran; 1 the command could not be sent; 3 sent, but a run has not ended
     (with --resume: no stream has begun it again) within shutdown-timeout-ms and 10 seconds, or --timeout.
     """
+    if run is not None and resume:
+        raise typer.BadParameter("--run names a run to stop, and --resume begins flows again: give one of both")
     until_s = math.inf if timeout is None else time.monotonic() + _WAITED * timeout
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = loaded.select(flow)
     away = contact(loaded, (one.target for one in flows), print_notice)
     with ExitStack() as stack:
         # The command is sent to all flows before waiting for any of them.
-        requests = [_StopRequest(stack, loaded, one, away.get(one.target), until_s, resume=resume) for one in flows]
+        requests = [_StopRequest(stack, loaded, one, away.get(one.target), until_s, run=run, resume=resume) for one in flows]
         outcomes = [request.outcome(wait=wait) for request in requests]
     if as_json:
         print(json.dumps(outcomes, indent=2))
@@ -94,13 +100,15 @@ class _StopRequest:
         away: MirrorError | None,
         until_s: float,
         *,
+        run: str | None,
         resume: bool,
     ) -> None:
         """``away`` is why the target does not answer. The end is awaited until ``until_s``, in monotonic seconds.
 
-        ``resume``: it is the command to begin again.
+        ``run`` is the only one to stop; None: whichever copies the flow. ``resume``: it is the command to begin again.
         """
         self._flow = flow
+        self._run = run
         self._resume = resume
         self._deadline_s = min(until_s, time.monotonic() + flow.shutdown_timeout_ms / 1000 + _SPARK_SHUTDOWN_S)
         self._error: MirrorError | None = away
@@ -111,19 +119,19 @@ class _StopRequest:
         try:
             admin = stack.enter_context(Admin(config.clusters[flow.target].client_options()))
             self._control = RunControlClient(admin, flow.name)
-            self._found = self._control.resume() if resume else self._control.stop()
+            self._found = self._control.resume() if resume else self._control.stop(run)
         except MirrorError as error:
             self._error = error
 
     def outcome(self, *, wait: bool) -> dict[str, Any]:
         """Return the outcome as JSON values.
 
-        ``state`` is "nothing runs", "requested", "ended", "taken over", "gone" or (with ``error``) "unknown"; of the
+        ``state`` is "nothing runs", "not this run", "requested", "ended", "taken over", "gone" or (with ``error``) "unknown"; of the
         command to begin again "nothing is held", "resume requested", "resumed" or "not resumed".
         """
         state = ""
         try:
-            nothing = "nothing is held" if self._resume else "nothing runs"
+            nothing = "nothing is held" if self._resume else "nothing runs" if self._run is None else "not this run"
             state = nothing if self._found is None else self._result(self._found, wait=wait)
         except MirrorError as error:
             self._error = error
@@ -148,7 +156,7 @@ class _StopRequest:
             return self._await_end(found)
         pause(_POLL_INTERVAL_S)
         if (control := self._control.read()) is not None and control.run == found.run and not control.stop:
-            self._control.stop()  # the run's own renewal has overwritten the command
+            self._control.stop(found.run)  # the run's own renewal has overwritten the command
         return "requested"
 
     def _await_end(self, found: RunControl) -> str:
@@ -159,7 +167,7 @@ class _StopRequest:
             if control.run != found.run:
                 return "taken over"
             if not control.stop:
-                self._control.stop()  # a record of the run has overwritten the command
+                self._control.stop(found.run)  # a record of the run has overwritten the command
             pause(_POLL_INTERVAL_S)
         return "requested"
 
