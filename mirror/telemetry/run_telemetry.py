@@ -62,11 +62,12 @@ class RunTelemetry:
         self._next_export_ms = self._began_ms
         self._exports: Final = exports(settings)
         self._dropped: dict[str, int] = {}
+        self._round_ms: int | None = None
         self._resources: Final = contextlib.ExitStack()
         if settings.prometheus is not None:
             from mirror.telemetry.export.prometheus import Endpoint
 
-            endpoint = Endpoint(self.metrics, *settings.prometheus)
+            endpoint = Endpoint(self.metrics, *settings.prometheus, silent_ms=self._silent_ms)
             self.port = endpoint.port
             self._resources.callback(endpoint.close)
 
@@ -79,6 +80,13 @@ class RunTelemetry:
     def export_interval_ms(self) -> int:
         """The interval between exports of metrics."""
         return self._settings.metrics_every_ms
+
+    def begin_round(self) -> None:
+        """Say that the driver's main thread begins a round. A run has none, and does not count as hung."""
+        self._round_ms = self._clock.now()
+
+    def _silent_ms(self) -> int:
+        return 0 if self._round_ms is None else self._clock.now() - self._round_ms
 
     def remove_lags(self, flow: str) -> None:
         """Remove a flow's lags: they are no longer known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import urllib.error
 import urllib.request
 
 import pytest
@@ -14,7 +15,7 @@ from mirror.groups.summary import GroupsSummary
 from mirror.meters import BOUNDS_MS, Histogram
 from mirror.relay.model.ranges import Outcome
 from mirror.telemetry.export.otlp import as_metrics
-from mirror.telemetry.export.prometheus import Endpoint
+from mirror.telemetry.export.prometheus import HUNG_AFTER_MS, Endpoint
 from mirror.telemetry.metrics import instruments
 from mirror.telemetry.metrics.instruments import ALL, Instrument, Kind
 from mirror.telemetry.metrics.metric_store import MAX_POINTS, OTHER, MetricStore
@@ -233,6 +234,20 @@ def test_promtool_accepts_the_names() -> None:
         ["promtool", "check", "metrics"], input=served(metrics), capture_output=True, text=True, check=False
     )
     assert (asked.returncode, asked.stdout + asked.stderr) == (0, "")
+
+
+def test_endpoint_says_whether_the_process_hangs() -> None:
+    silent_ms = HUNG_AFTER_MS - 1
+    endpoint = Endpoint(MetricStore(), "127.0.0.1", 0, lambda: silent_ms)
+    url = f"http://127.0.0.1:{endpoint.port}/healthz"
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            assert response.status == 200
+        silent_ms += 1
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(url, timeout=10)
+    finally:
+        endpoint.close()
 
 
 def test_endpoint_on_a_used_port_raises_one_line() -> None:

@@ -75,7 +75,9 @@ def stop(
     away = contact(loaded, (one.target for one in flows), print_notice)
     with ExitStack() as stack:
         # The command is sent to all flows before waiting for any of them.
-        requests = [_StopRequest(stack, loaded, one, away.get(one.target), until_s, run=run, resume=resume) for one in flows]
+        requests = [
+            _StopRequest(stack, loaded, one, away.get(one.target), until_s, run=run, resume=resume) for one in flows
+        ]
         outcomes = [request.outcome(wait=wait) for request in requests]
     if as_json:
         print(json.dumps(outcomes, indent=2))
@@ -126,8 +128,8 @@ class _StopRequest:
     def outcome(self, *, wait: bool) -> dict[str, Any]:
         """Return the outcome as JSON values.
 
-        ``state`` is "nothing runs", "not this run", "requested", "ended", "taken over", "gone" or (with ``error``) "unknown"; of the
-        command to begin again "nothing is held", "resume requested", "resumed" or "not resumed".
+        ``state`` is "nothing runs", "not this run", "requested", "ended", "taken over", "gone" or (with ``error``)
+        "unknown"; of the command to begin again "nothing is held", "resume requested", "resumed" or "not resumed".
         """
         state = ""
         try:

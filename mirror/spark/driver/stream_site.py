@@ -153,6 +153,7 @@ class StreamSite:
 
     def tick(self) -> int:
         """Write what is due; return how many signals have asked the stream to end."""
+        self._parts.telemetry.begin_round()
         now_s = time.monotonic()
         if (count := min(2, self._signals.count)) > self._signals_said and self._signals.signum is not None:
             self._signals_said = count

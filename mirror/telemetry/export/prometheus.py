@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -14,18 +15,25 @@ from mirror.meters import BOUNDS_MS, Histogram
 from mirror.telemetry.metrics.instruments import Instrument, Kind
 
 if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
     from prometheus_client.metrics_core import Metric
 
     from mirror.telemetry.metrics.metric_store import MetricPoint, MetricStore
 
 _JOIN_S: Final = 1.0
+HUNG_AFTER_MS: Final = 60_000
+"""A driver that has not begun a round for this long hangs; it begins one each second."""
 
 
 class Endpoint:
-    """Serves ``http://host:port/metrics``."""
+    """Serves ``http://host:port/metrics``, and ``/healthz``: 200, or 503 if the process hangs."""
 
-    def __init__(self, metrics: MetricStore, host: str, port: int) -> None:
-        """Port 0 chooses a free port. Raises FlowError if the endpoint cannot listen there."""
+    def __init__(self, metrics: MetricStore, host: str, port: int, silent_ms: Callable[[], int] = int) -> None:
+        """Port 0 chooses a free port. ``silent_ms`` is how long ago the process's last round began.
+
+        Raises FlowError if the endpoint cannot listen there.
+        """
         registry = CollectorRegistry()
         registry.register(_StoreCollector(metrics))
         try:
@@ -35,6 +43,8 @@ class Endpoint:
                 f"OTEL_METRICS_EXPORTER=prometheus: cannot listen on {host}:{port}: {error.strerror or error};"
                 " set OTEL_EXPORTER_PROMETHEUS_HOST and OTEL_EXPORTER_PROMETHEUS_PORT"
             ) from error
+        if (serve_metrics := self._server.get_app()) is not None:
+            self._server.set_app(_with_health(serve_metrics, silent_ms))
         self.port: Final[int] = self._server.server_address[1]
 
     def close(self) -> None:
@@ -42,6 +52,21 @@ class Endpoint:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(_JOIN_S)
+
+
+# Invariant: A stream is alive while its main thread makes its rounds: neither a cluster that is away nor a report
+#   folder that cannot be written makes it seem dead, since a restart would mend neither.
+# Test: tests/telemetry/test_metrics.py::test_endpoint_says_whether_the_process_hangs
+def _with_health(serve_metrics: WSGIApplication, silent_ms: Callable[[], int]) -> WSGIApplication:
+    def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ["PATH_INFO"] != "/healthz":
+            return serve_metrics(environ, start_response)
+        silent = silent_ms()
+        status = HTTPStatus.OK if silent < HUNG_AFTER_MS else HTTPStatus.SERVICE_UNAVAILABLE
+        start_response(f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"the last round began %d ms ago\n" % silent]
+
+    return serve
 
 
 class _StoreCollector(Collector):

@@ -51,7 +51,10 @@ class Site(StreamSite):
     def __init__(self, folder: Path, *, wait_s: float = 1e9, sc: Callable[[], object] = lambda: ALIVE) -> None:
         self.metrics = MetricStore()
         self.signals = Signals()
-        telemetry = SimpleNamespace(metrics=self.metrics, export_metrics=lambda: None)
+        self.rounds = list[None]()
+        telemetry = SimpleNamespace(
+            metrics=self.metrics, export_metrics=lambda: None, begin_round=lambda: self.rounds.append(None)
+        )
         super().__init__(
             cast("Any", SimpleNamespace(master="spark://h:1", _jsc=SimpleNamespace(sc=sc))),
             JobOptions(config=folder / "mirror.toml", report_dir=folder),
@@ -224,6 +227,12 @@ def test_a_flow_that_is_added_to_a_cluster_gets_a_free_slot_or_waits(
     site.change(PREPARING, name="h")
     with pytest.raises(NoFreeSlot, match="3 task slots"):
         site._take_slots(site.flow("h"))
+
+
+def test_each_tick_begins_a_round_by_which_a_probe_sees_that_the_stream_is_alive(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.tick()
+    assert len(site.rounds) == 1
 
 
 def test_a_second_signal_is_said_to_end_the_stream_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
