@@ -89,7 +89,7 @@ class AclDecisions:
             if one.is_due and one.verb is verb and acl.permission is permission
         }
 
-    def hold(self, acl: AclBinding, reason: Reason, detail: str = "") -> None:
+    def hold(self, acl: AclBinding, reason: enum.StrEnum, detail: str = "") -> None:
         """Leave an ACL as it is."""
         self.changes[acl].hold(reason, detail)
 
@@ -175,6 +175,18 @@ def keep_replaced(found: AclDecisions, missing: Iterable[AclBinding]) -> None:
     ]
     for acl in kept:
         found.hold(acl, Reason.STAYS)
+
+
+def leave(found: AclDecisions, acls: Collection[AclBinding], reason: enum.StrEnum) -> None:
+    """Leave these ACLs as they are, and what would open something without them."""
+    created = [acl for acl in acls if found.changes[acl].verb is Verb.CREATE]
+    for acl in acls:
+        found.hold(acl, reason)
+    hold_back(found, [acl for acl in created if acl.permission is AclPermission.DENY])
+    keep_replaced(found, created)
+    if any(acl.permission is AclPermission.ALLOW and found.changes[acl].verb is Verb.DELETE for acl in acls):
+        for denial in found.due(Verb.DELETE, AclPermission.DENY):
+            found.hold(denial, Reason.STAYS)
 
 
 # Invariant: Denials come first and go last: nothing is allowed before what limits it is denied.

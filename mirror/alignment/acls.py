@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +26,7 @@ from mirror.alignment.acl_decision import (
     hold_back,
     keep_for_others,
     keep_replaced,
+    leave,
     limit,
 )
 from mirror.alignment.acl_selection import AclRules, AclSides, Wanted, is_copy, wanted
@@ -67,6 +69,11 @@ class AclPlan:
     problem: str = ""
     off: str = ""
 
+    def hold(self, subjects: Collection[AclBinding], reason: enum.StrEnum) -> None:
+        """Leave these ACLs as they are, and what must not be made without them."""
+        if self.decisions is not None:
+            leave(self.decisions, subjects, reason)
+
     def records(self) -> Mapping[Key, Acls | None]:
         """Return what the inventory is to have about all ACLs."""
         return {} if self.decisions is None else self.inventory.acl_records(self.decisions.known())
@@ -94,6 +101,8 @@ class AclAlignment:
         self._inventory: Final = inventory
         self.rules = rules
         """May be replaced between rounds."""
+        self.coming: Collection[str] = ()
+        """Target topics that the flow is about to create: a round that only finds what differs counts them."""
         self._clock: Final = clock
         self._owned: Final = OwnedTopics(flow, target_options)
         self._kept_groups: Final = kept_groups
@@ -116,8 +125,8 @@ class AclAlignment:
             AclSides(
                 source=at_source,
                 source_topics=sides.source.topics,
-                target_topics=topics,
-                owned_topics=owned,
+                target_topics={*topics, *self.coming},
+                owned_topics=owned.union(self.coming),
                 # Those of the source that this client may not describe are absent.
                 source_groups=() if self.rules.takes_group is None else sides.source.groups(),
                 kept_groups=self._kept(owned, known, plan),

@@ -24,7 +24,7 @@ class Difference:
     text: str
     """What it is, as a part of a line."""
     change: str | None
-    """What a round does about it: a verb; None: nothing."""
+    """What a round does about it: a verb, also if another round has to confirm it first; None: nothing."""
     sign: str = "="
     """Of its line in a diff."""
     done: bool = False
@@ -36,6 +36,8 @@ class Difference:
     """Whether the two sides are not in step because of it."""
     name: str = ""
     """What a warning calls it; empty: the text."""
+    what: str = ""
+    """What a plan calls it, the same whatever is done about it; empty: the text."""
     under: str = ""
     """The line under which it is listed."""
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -61,9 +63,12 @@ class Difference:
         }
 
 
-def outcome_of(change: Change[Any], verb: str) -> dict[str, Any]:
-    """Return the fields of the :class:`Difference` that the outcome of ``change`` decides."""
-    is_left = change.reason is not None
+def outcome_of(change: Change[Any], verb: str, *, confirming: enum.StrEnum | None = None) -> dict[str, Any]:
+    """Return the fields of the :class:`Difference` that the outcome of ``change`` decides.
+
+    ``confirming`` is the reason of what the next round makes if it sees the same.
+    """
+    is_left = change.reason is not None and change.reason is not confirming
     return {
         "change": None if is_left else verb,
         "done": change.outcome is Outcome.MADE,

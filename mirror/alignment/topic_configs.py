@@ -140,6 +140,12 @@ class ConfigPlan:
         """Return what the inventory is to have about the flow's own topics."""
         return dict(record for topic in self.topics if topic.owned for record in topic.records(self.rules.configs))
 
+    def hold(self, subjects: Collection[TopicKey], reason: enum.StrEnum) -> None:
+        """Leave these keys as they are."""
+        topics = {topic.name: topic for topic in self.topics}
+        for name, key in subjects:
+            topics[name].keys[key].hold(reason)
+
     def changes(self) -> dict[TopicKey, KeyChange]:
         """Return what is to be changed."""
         return {TopicKey(topic.name, key): one for topic in self.topics for key, one in topic.due().items()}
@@ -346,9 +352,17 @@ def _difference(topic: _Topic, key: str, one: KeyChange) -> Difference | None:
         subject=TopicKey(topic.name, key),
         text=f"{key}: {there}, not {wanted}" if one.reason is not None else f"{key}: {there} -> {wanted}",
         sign="=" if one.reason is not None else sign,
-        **outcome_of(one, "reset" if one.wanted is None else "set"),
+        what=f"{key} of topic {topic.name}",
+        **outcome_of(one, "reset" if one.wanted is None else "set", confirming=Reason.CONFIRMING),
         is_drift=one.reason not in NO_DRIFT,
         name=f"topic {topic.name}: {key} = {one.wanted}",
         under=f"topic {topic.name}",
-        fields={"topic": topic.name, "key": key, "wanted": one.wanted, "target": one.there},
+        fields={
+            "topic": topic.name,
+            "topic_id": topic.topic_id,
+            "source_id": topic.source_id,
+            "key": key,
+            "wanted": one.wanted,
+            "target": one.there,
+        },
     )

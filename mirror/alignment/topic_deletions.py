@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -118,6 +118,12 @@ class DeletionPlan:
     others: list[Difference] = field(default_factory=list)
     """Topics without source topics that the flow has not created."""
     problems: list[str] = field(default_factory=list)
+
+    def hold(self, subjects: Collection[str], reason: enum.StrEnum) -> None:
+        """Keep these topics."""
+        for topic in self.topics:
+            if topic.name in subjects:
+                topic.hold(reason)
 
     def records(self) -> dict[Key, CreatedTopic | None]:
         """Return what the inventory is to have about the topics."""
@@ -381,8 +387,14 @@ def _difference(topic: _Topic) -> Difference:
         text=f"topic {topic.name} {'was' if done else 'is'} deleted with all its records: source topic {source} does"
         " not exist",
         sign="-",
+        what=f"topic {topic.name}",
         **outcome_of(topic, "delete"),
-        fields={"topic": topic.name, "source": source},
+        fields={
+            "topic": topic.name,
+            "topic_id": topic.seen.record.topic_id,
+            "source": source,
+            "source_id": topic.seen.record.source.topic_id,
+        },
     )
 
 
@@ -390,6 +402,7 @@ def _kept(topic: str, source: str, reason: enum.StrEnum, detail: str = "") -> Di
     return Difference(
         subject=topic,
         text=f"topic {topic} is kept, without {f'source topic {source}' if source else 'its source topic'}",
+        what=f"topic {topic}",
         change=None,
         reason=reason,
         detail=detail,

@@ -51,6 +51,10 @@ Timeout = Annotated[
         " of them counts as away.  [default: no bound; default.api.timeout.ms, 60 s, for each call]",
     ),
 ]
+MaxDeletions = Annotated[
+    int | None,
+    typer.Option("--max-deletions", min=1, help="Delete up to so many topics, or shorten what they keep."),
+]
 AsJson = Annotated[bool, typer.Option(job_options.JSON.name, help=job_options.JSON.help)]
 Debug = Annotated[bool, typer.Option(job_options.DEBUG.name, envvar="MIRROR_DEBUG", help=job_options.DEBUG.help)]
 

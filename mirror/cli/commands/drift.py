@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
-from mirror.cli.each_flow import ask_each
-from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir, Timeout, one_flow
+from mirror.cli.console import print_notice
+from mirror.cli.each_flow import Answers, ask_each
+from mirror.cli.options import AsJson, Config, Debug, Flow, MaxDeletions, SecretsDir, Timeout, one_flow
 from mirror.config.load import load
+from mirror.exit_status import FAILED
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.preflight import drift as in_step
+from mirror.spark.preflight.plan_file import read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.observation import Sides
     from mirror.spark.preflight.drift import FlowDrift
+
+_OF_PLAN: Final = "--flow or --max-deletions"
 
 
 def drift(
@@ -38,9 +43,13 @@ def drift(
 
 def apply(
     config: Config,
-    topics: Annotated[
+    arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="With --adopt: target topics that are the flow's from now on.", metavar="[TOPIC]..."),
+        typer.Argument(
+            help="A file of `mirror plan --out`: make what it has, and nothing else. With --adopt: target topics that"
+            " are the flow's from now on.",
+            metavar="[FILE | TOPIC...]",
+        ),
     ] = None,
     flow: Flow = None,
     adopt: Annotated[
@@ -51,10 +60,7 @@ def apply(
             " deleted; with topics, only make these the flow's.",
         ),
     ] = False,
-    max_deletions: Annotated[
-        int | None,
-        typer.Option("--max-deletions", min=1, help="Delete up to so many topics, or shorten what they keep."),
-    ] = None,
+    max_deletions: MaxDeletions = None,
     secrets_dir: SecretsDir = None,
     timeout: Timeout = None,
     as_json: AsJson = False,
@@ -66,11 +72,24 @@ def apply(
     topics there that the flow has not created, and into which it has copied nothing. With on-topic-deleted = "delete",
     topics are deleted whose source topics were, after 10 s; it waits as long before it shortens what a topic keeps.
 
+    A file of `mirror plan --out` is refused, before anything is changed, if the configuration has changed since, or
+    what one of its changes rests on.
+
     Exit status: 0 both sides are in step now, 3 something differs still, 1 could not change anything, 2 wrong usage.
     """
-    adopted = frozenset(topics or ())
-    if adopted and not adopt:
-        raise typer.BadParameter("topics are named to adopt them: add --adopt, or leave them out", param_hint="TOPIC")
+    named = frozenset(arguments or ())
+    if named and not adopt:
+        if flow is not None or max_deletions is not None:
+            raise typer.BadParameter("belongs to the plan: give it to mirror plan --out", param_hint=_OF_PLAN)
+        file = Path(*named) if len(named) == 1 else None
+        if file is None or not file.exists():
+            raise typer.BadParameter(
+                f"{', '.join(sorted(named))} is no file of mirror plan --out; topics are named to adopt them: add"
+                " --adopt, or leave them out",
+                param_hint="FILE or TOPIC",
+            )
+        _apply_plan(file, config, secrets_dir, timeout=timeout, as_json=as_json, debug=debug)
+    adopted = named
     _each(
         config,
         flow,
@@ -83,6 +102,30 @@ def apply(
         as_json=as_json,
         debug=debug,
     )
+
+
+def _apply_plan(
+    file: Path, config: Path, secrets_dir: Path | None, *, timeout: float | None, as_json: bool, debug: bool
+) -> NoReturn:
+    """Make what a file of ``mirror plan --out`` has, once all of it was checked. Raises typer.Exit, FlowError."""
+    plan = read_plan(file)
+    loaded = load(config, secrets_dir=secrets_dir)
+    plan.check_configuration(loaded)
+    loaded = loaded.with_timeout(timeout)
+    flows = [loaded.flows[name] for name in plan.flows]
+    checked = ask_each(loaded, flows, lambda one, sides: in_step.check_plan(loaded, one, sides, plan), debug=debug)
+    if checked.errors:
+        print_notice("nothing was changed")
+        raise typer.Exit(FAILED)
+    answers = ask_each(
+        loaded,
+        flows,
+        lambda one, sides: in_step.apply(
+            loaded, one, sides, adopt=plan.adopt, max_deletions=plan.max_deletions, plan=checked.found[one.name]
+        ),
+        debug=debug,
+    )
+    _answer(answers, as_json=as_json)
 
 
 def _read(config: MirrorConfig, flow: FlowConfig, sides: Sides) -> FlowDrift:
@@ -106,7 +149,11 @@ def _each(
     """
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     flows = [one_flow(loaded, flow)] if one_only else loaded.select(flow)
-    answers = ask_each(loaded, flows, lambda one, sides: compare(loaded, one, sides), debug=debug)
+    _answer(ask_each(loaded, flows, lambda one, sides: compare(loaded, one, sides), debug=debug), as_json=as_json)
+
+
+def _answer(answers: Answers[FlowDrift], *, as_json: bool) -> NoReturn:
+    """Print what differs. Raises typer.Exit with the exit status."""
     if as_json:
         answers.print_json(lambda one: one.to_json())
     else:

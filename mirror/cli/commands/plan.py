@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
+import typer
 from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from mirror.cli.console import print_notice
 from mirror.cli.each_flow import ask_each
-from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir, Timeout
+from mirror.cli.options import AsJson, Config, Debug, Flow, MaxDeletions, SecretsDir, Timeout
 from mirror.config.load import load
+from mirror.errors import FlowError
 from mirror.runtime.clock import SystemClock
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.dry_run import Action, FlowForecast, PartitionForecast, forecast
+from mirror.spark.preflight.plan_file import PlanFile, configuration_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +36,12 @@ _HOUR_S: Final = 3600
 def plan(
     config: Config,
     flow: Flow = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write what `mirror apply FILE` is to change to this file.", dir_okay=False),
+    ] = None,
+    adopt: Annotated[bool, typer.Option("--adopt", help="As `mirror apply --adopt`.")] = False,
+    max_deletions: MaxDeletions = None,
     secrets_dir: SecretsDir = None,
     timeout: Timeout = None,
     as_json: AsJson = False,
@@ -38,17 +49,21 @@ def plan(
 ) -> None:
     """Show what a run would copy and change now: the backlog, how it is copied, and how long it takes. Changes nothing.
 
-    The time is estimated from the rate of earlier runs.
+    The time is estimated from the rate of earlier runs. The file of --out has the changes, the facts that each rests
+    on, and no secrets; what is copied is not in it.
 
     Exit status: 0 nothing to do, 3 something to copy or change or a partition that would fail, 1 could not plan,
     2 wrong usage.
     """
-    loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
+    as_loaded = load(config, secrets_dir=secrets_dir)
+    loaded = as_loaded.with_timeout(timeout)
     flows = loaded.select(flow)
     answers = ask_each(
         loaded,
         flows,
-        lambda one, sides: forecast(loaded, one, sides, wall_ms=SystemClock().unix_ms()),
+        lambda one, sides: forecast(
+            loaded, one, sides, wall_ms=SystemClock().unix_ms(), adopt=adopt, max_deletions=max_deletions
+        ),
         debug=debug,
     )
     if as_json:
@@ -57,6 +72,17 @@ def plan(
         console = Terminal()
         for one in answers.found.values():
             _print(one, answers.findings, console)
+    if out is not None:
+        if answers.errors:
+            raise FlowError(f"{out} is not written: {', '.join(answers.errors)} could not be planned")
+        planned = PlanFile(
+            configuration=configuration_hash(as_loaded),
+            adopt=adopt,
+            max_deletions=max_deletions,
+            flows={name: one.drift.planned for name, one in answers.found.items()},
+        )
+        planned.write(out)
+        print_notice(f"{out} has {planned.count} changes; mirror apply {out} makes these and nothing else")
     answers.exit(lambda one: one.to_do)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mirror.alignment.deletion_decision import CONFIRM_MS
 from mirror.alignment.differences import KindReport
 from mirror.alignment.owned_topics import adopt as mark_adopted
+from mirror.alignment.planned import Item, items_of, stale
 from mirror.config.flow_rules import target_options
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.origin.records import REGISTRY_TOPIC, Registry
@@ -28,6 +29,8 @@ from mirror.spark.preflight.flow_reconciler import (
     owned_topics,
 )
 from mirror.spark.preflight.flow_registries import begin_registries, begun, read_registries, to_begin
+from mirror.spark.preflight.plan_file import FlowPlan, PlanFile, refuse_stale
+from mirror.spark.preflight.plan_items import begins_registries, planned_topics, topic_items
 from mirror.spark.preflight.target_topics import Prepared, prepare_topics
 from mirror.spark.run_control import RunControlClient
 
@@ -58,6 +61,17 @@ class FlowDrift:
     deletions: KindReport
     acls: KindReport
     warnings: list[str]
+    topics: tuple[Item, ...] = ()
+    """The topics that are missing or too small, and the registries that have not begun, as a plan lists them."""
+    source_id: str = ""
+    """The id of the source cluster."""
+    target_id: str = ""
+
+    @property
+    def planned(self) -> FlowPlan:
+        """What :func:`apply` would change."""
+        of_kinds = (item for kind in self.kinds for item in items_of(kind, self.target))
+        return FlowPlan(source_id=self.source_id, target_id=self.target_id, items=(*self.topics, *of_kinds))
 
     @property
     def kinds(self) -> tuple[KindReport, ...]:
@@ -107,11 +121,24 @@ class Comparison(NamedTuple):
     registries: Mapping[Side, Registry]
 
 
-def compare(config: MirrorConfig, flow: FlowConfig, sides: Sides) -> Comparison:
-    """Compare both sides and change nothing. Raises FlowError if no topic matches, KafkaError."""
+class CheckedPlan(NamedTuple):
+    """What is to be changed for a flow, and nothing else."""
+
+    items: tuple[Item, ...]
+    topics: Prepared
+    """As the check of the plan has found them."""
+
+
+def compare(
+    config: MirrorConfig, flow: FlowConfig, sides: Sides, *, adopt: bool = False, max_deletions: int | None = None
+) -> Comparison:
+    """Compare both sides and change nothing; the options are those of :func:`apply`.
+
+    Raises FlowError if no topic matches, KafkaError.
+    """
     owned = owned_topics(config, flow)
     found = prepare_topics(flow, sides, validate_only=True, owned=owned)
-    kinds = compare_target(config, flow, sides)
+    kinds = compare_target(config, flow, sides, coming=found.new.keys(), adopt=adopt, max_deletions=max_deletions)
     registries = read_registries(config, flow)
     drift = FlowDrift(
         flow=flow.name,
@@ -125,8 +152,24 @@ def compare(config: MirrorConfig, flow: FlowConfig, sides: Sides) -> Comparison:
         obstacles={topic: obstacle.describe(topic) for topic, obstacle in found.targets.obstacles.items()},
         **kinds._asdict(),
         warnings=found.warnings,
+        topics=tuple(topic_items(flow, sides.source.topics, found, registries)),
+        source_id=sides.source.cluster.cluster_id or "",
+        target_id=sides.target.cluster.cluster_id or "",
     )
     return Comparison(drift, found, registries)
+
+
+def check_plan(config: MirrorConfig, flow: FlowConfig, sides: Sides, plan: PlanFile) -> CheckedPlan:
+    """Return what the ``plan`` has for ``flow``, which rests on what both sides are now. Changes nothing.
+
+    Raises FlowError with what has changed since it was made, and what :func:`compare` raises.
+    """
+    found = compare(config, flow, sides, adopt=plan.adopt, max_deletions=plan.max_deletions)
+    planned, now = plan.flows[flow.name], found.drift.planned
+    ids = ((flow.source, planned.source_id, now.source_id), (flow.target, planned.target_id, now.target_id))
+    others = [f"cluster {name} had the id {before} and has {after}" for name, before, after in ids if before != after]
+    refuse_stale([*others, *stale(planned.items, now.items, found.drift.kinds)])
+    return CheckedPlan(planned.items, found.topics)
 
 
 def apply(
@@ -137,29 +180,34 @@ def apply(
     adopt: bool = False,
     adopted: Collection[str] = (),
     max_deletions: int | None = None,
+    plan: CheckedPlan | None = None,
 ) -> FlowDrift:
     """Create what is missing, begin registries, and bring the target's topics and ACLs in step; return what differs.
 
     ``adopt``: also replace what others have set there. ``adopted``: target topics that are the flow's from now on.
     ``max_deletions``: delete or reduce up to so many topics, instead of the flow's limit. Both need two rounds, between
     which this waits. Changes that would disturb running copies are not made while a run of the flow is alive. What
-    fails once topics are prepared, also because a run begins meanwhile, is among the problems. Raises FlowError if no
-    topic matches or one cannot be adopted, KafkaError.
+    fails once topics are prepared, also because a run begins meanwhile, is among the problems. With a ``plan`` nothing
+    else is changed. Raises FlowError if no topic matches or one cannot be adopted, KafkaError.
     """
     sides = sides.again()  # earlier flows of the command have made topics since
     if adopted:
         _adopt(config, flow, adopted, sides)
         sides = sides.again()
     owned = owned_topics(config, flow)
-    prepared = prepare_topics(flow, sides, recorder=creation_recorder(config, flow), owned=owned)
+    planned = None if plan is None else planned_topics(flow, plan.items, plan.topics)
+    recorder = creation_recorder(config, flow)
+    prepared = prepare_topics(flow, sides, recorder=recorder, owned=owned, planned=planned)
     obstacles = {topic: obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items()}
     registries: list[str] = []
     try:
         # Before anything else, because origin-from decides about what is produced before a registry begins.
-        registries = begun(begin_registries(config, flow), flow)
+        if plan is None or begins_registries(plan.items):
+            registries = begun(begin_registries(config, flow), flow)
     except (FlowError, KafkaError) as error:
         obstacles[REGISTRY_TOPIC] = str(error)
-    kinds = _reconcile(config, flow, sides, prepared, adopt=adopt, max_deletions=max_deletions)
+    items = None if plan is None else plan.items
+    kinds = _reconcile(config, flow, sides, prepared, adopt=adopt, max_deletions=max_deletions, planned=items)
     unused = [] if max_deletions is None or flow.aligns_topics else ["--max-deletions has no effect: " + _KEEPS]
     return FlowDrift(
         flow=flow.name,
@@ -171,14 +219,35 @@ def apply(
                 flow.target,
                 (f"topic {name} was created" for name in (*prepared.new, *(one.name for one in prepared.own))),
             ),
+            *_on(
+                flow.target, (f"topic {name} has {count} partitions now" for name, count in prepared.extended.items())
+            ),
             *_on(flow.source, (f"topic {name} was created" for name in (one.name for one in prepared.own_on_source))),
             *_on(flow.target, (f"topic {name} was adopted" for name in sorted(adopted))),
             *registries,
         ],
         obstacles=obstacles,
         **kinds._asdict(),
-        warnings=[*prepared.warnings, *unused],
+        warnings=[*prepared.warnings, *unused, *_vanished(flow, sides, plan, prepared, obstacles, kinds)],
     )
+
+
+def _vanished(
+    flow: FlowConfig,
+    sides: Sides,
+    plan: CheckedPlan | None,
+    prepared: Prepared,
+    obstacles: Collection[str],
+    kinds: Alignment,
+) -> Iterator[str]:
+    """Yield a line for each item of ``plan`` that was not made, and for which nothing else gives a reason."""
+    if plan is None or obstacles or any(kind.problems for kind in kinds):
+        return
+    seen = {item.what for item in topic_items(flow, sides.source.topics, prepared, {})}
+    seen |= {one.what or one.text for kind in kinds for one in kind.differences}
+    for item in plan.items:
+        if item.what not in seen and not begins_registries([item]):
+            yield f"{item}: nothing was to be done about it any more"
 
 
 def _reconcile(
@@ -189,13 +258,16 @@ def _reconcile(
     *,
     adopt: bool,
     max_deletions: int | None,
+    planned: Collection[Item] | None,
 ) -> Alignment:
     """Bring the target in step; what another round has to confirm, in two rounds. Raises KafkaError."""
     if not kinds_of(flow):
         return Alignment()
     running = flow.aligns_topics and _is_running(sides.target.admin, flow)
     with FlowReconciler(config, flow) as reconciler:
-        align = partial(reconciler.round, adopt=adopt, beside_copies=running, max_deletions=max_deletions)
+        align = partial(
+            reconciler.round, adopt=adopt, beside_copies=running, max_deletions=max_deletions, planned=planned
+        )
         found = align(sides.again(), created=prepared.created)
         if fenced_in(found) is None and any(one.unconfirmed for one in found.values()):
             pause(CONFIRM_MS / 1000)

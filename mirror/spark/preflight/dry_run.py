@@ -131,15 +131,24 @@ class FlowForecast:
         return {**self.drift.to_json(), **own, "to_do": self.to_do}
 
 
-def forecast(config: MirrorConfig, flow: FlowConfig, sides: Sides, *, wall_ms: int) -> FlowForecast:
+def forecast(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    sides: Sides,
+    *,
+    wall_ms: int,
+    adopt: bool = False,
+    max_deletions: int | None = None,
+) -> FlowForecast:
     """Read the flow's clusters and forecast a run at ``wall_ms`` (ms since 1970).
 
+    ``adopt`` and ``max_deletions`` are those of :func:`.drift.apply`.
     Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
     reported, unread = read_reported(config.clusters[flow.target].client_options(), flow.name)
     request = PlanRequest(flow=flow, now_ms=wall_ms, turns=reported.turns)
     snapshot = take_snapshot(request, sides)
-    drift, topics, registries = compare(config, flow, sides)
+    drift, topics, registries = compare(config, flow, sides, adopt=adopt, max_deletions=max_deletions)
     snapshot = snapshot.with_targets(flow, topics.targets)
     # Others produce into the targets of a flow that copies local records only.
     lost = set() if flow.start_over or flow.only_local else _without_progress(snapshot, topics, sides.target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from mirror.alignment import acls, topic_configs, topic_deletions
 from mirror.alignment.acl_selection import AclRules, beginnings_of, prefixes_of
@@ -15,7 +15,8 @@ from mirror.alignment.creations import CreationRecorder
 from mirror.alignment.differences import KindReport
 from mirror.alignment.inventory import FlowInventory
 from mirror.alignment.owned_topics import OwnedTopics
-from mirror.alignment.reconciler import Reconciler
+from mirror.alignment.planned import HoldingPlan, Item, OnlyPlanned
+from mirror.alignment.reconciler import Kind, Reconciler
 from mirror.alignment.reductions import ReductionRules
 from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS
 from mirror.alignment.topic_configs import AlignmentRules, ConfigAlignment
@@ -29,13 +30,14 @@ from mirror.mirrormaker.names import DefaultPolicy
 from mirror.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from mirror.alignment.topic_configs import Created
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.observation import Sides
 
 _log = logging.getLogger(__name__)
+P = TypeVar("P", bound=HoldingPlan)
 
 KindReports = dict[str, KindReport]
 """By the kind's name in the state of a flow."""
@@ -137,6 +139,7 @@ class FlowReconciler(Closing):
         ]
         rules = acl_rules(config, flow)
         self._acls: Final = AclAlignment(flow.name, options, inventory.records, rules, clock, others, kept.names)
+        self._planned: Collection[Item] | None = None
         self._last: KindReports = {}
 
     def close(self) -> None:
@@ -150,13 +153,16 @@ class FlowReconciler(Closing):
         adopt: bool = False,
         beside_copies: bool = False,
         created: Created | None = None,
+        coming: Collection[str] = (),
         max_deletions: int | None = None,
+        planned: Collection[Item] | None = None,
     ) -> KindReports:
         """Bring each kind that the flow keeps in step further; without ``write`` only find what differs.
 
         ``adopt``: also what others have set on the target. ``beside_copies``: copies of the flow are running.
-        ``created`` are target topics that this flow has just created, with their configurations. ``max_deletions`` is
-        a limit that a user has given.
+        ``created`` are target topics that this flow has just created, with their configurations, and ``coming`` those
+        that it is about to create. ``max_deletions`` is a limit that a user has given. Nothing is changed but what is
+        ``planned``, unless it is None.
 
         Raises nothing: why a kind has failed is in its report, and keeps no other from its turn. After Fenced, all
         that follow fail: another owner has begun, which their turn would fence.
@@ -165,6 +171,7 @@ class FlowReconciler(Closing):
         self._configs.rules, self._configs.created = align, created or {}
         self._deletions.rules = deletion_rules(self._flow, max_deletions)
         self._acls.rules = replace(acl_rules(self._config, self._flow), adopt=adopt)
+        self._acls.coming, self._planned = coming, planned
         found: KindReports = {}
         for kind in kinds_of(self._flow):
             try:
@@ -181,14 +188,17 @@ class FlowReconciler(Closing):
         if (fenced := fenced_in(found)) is not None:
             raise fenced
         if kind == CONFIGS:
-            return self._reconciler.round(self._configs, sides, write=write)
+            return self._reconciler.round(self._only_planned(self._configs), sides, write=write)
         if kind == ACLS:
-            return self._reconciler.round(self._acls, sides, write=write)
+            return self._reconciler.round(self._only_planned(self._acls), sides, write=write)
         if (configs := found.get(CONFIGS)) is not None:
             if configs.error is not None:  # they share a limit, and what they would take of it is not known
                 raise configs.error
             self._deletions.rules = replace(self._deletions.rules, spent=configs.spent)
-        return self._reconciler.round(self._deletions, sides, write=write)
+        return self._reconciler.round(self._only_planned(self._deletions), sides, write=write)
+
+    def _only_planned(self, kind: Kind[P, KindReport]) -> Kind[P, KindReport]:
+        return kind if self._planned is None else OnlyPlanned(kind, self._planned, self._flow.target)
 
     def _failed(self, kind: str, error: Exception) -> KindReport:
         problem = f"no topic is deleted: {problem_of(error)}" if kind == DELETIONS else problem_of(error)
@@ -204,16 +214,25 @@ class Alignment(NamedTuple):
     acls: KindReport = KindReport(words=acls.WORDS)
 
 
-def compare_target(config: MirrorConfig, flow: FlowConfig, sides: Sides) -> Alignment:
+def compare_target(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    sides: Sides,
+    *,
+    coming: Collection[str] = (),
+    adopt: bool = False,
+    max_deletions: int | None = None,
+) -> Alignment:
     """Return how the target differs. Nothing is changed: it only checks what would be.
 
+    ``coming`` are target topics that are to be created; the others are those of :meth:`FlowReconciler.round`.
     A permission that is missing is in the report of its kind: the commands that grant it are printed behind that.
     Raises KafkaError for what else keeps a kind from being compared.
     """
     if not kinds_of(flow):
         return Alignment()
     with FlowReconciler(config, flow) as reconciler:
-        reports = reconciler.round(sides, write=False)
+        reports = reconciler.round(sides, write=False, coming=coming, adopt=adopt, max_deletions=max_deletions)
     for kind in (CONFIGS, ACLS):
         error = reports[kind].error if kind in reports else None
         if error is not None and not isinstance(error, AuthorizationFailed):

@@ -14,8 +14,11 @@ from mirror.spark.preflight import flow_topics
 from mirror.spark.preflight.topic_preparation import Means, Pairs, TopicPreparation
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from mirror.config.models import FlowConfig
-    from mirror.observation import Sides
+    from mirror.observation import Side, Sides
+    from mirror.spark.preflight.flow_topics import FlowTopic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +77,23 @@ def prepare_topics(
     The warnings also say what the two configurations will do to the records. With ``validate_only`` nothing is changed:
     brokers only check what would be. Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
+    planned = means.get("planned")
     # First, because heartbeats are copied, too.
     own_on_source, on_source = flow_topics.prepare(
-        flow_topics.on_source(flow), sides.source, validate_only=validate_only
+        _planned(flow_topics.on_source(flow), sides.source, planned and planned.own_on_source),
+        sides.source,
+        validate_only=validate_only,
     )
     if own_on_source and not validate_only:
         sides = sides.again()
     topics = sides.source.topics
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
     # Before what is recorded there.
-    own, on_target = flow_topics.prepare(flow_topics.on_target(flow), sides.target, validate_only=validate_only)
+    own, on_target = flow_topics.prepare(
+        _planned(flow_topics.on_target(flow), sides.target, planned and planned.own),
+        sides.target,
+        validate_only=validate_only,
+    )
     preparation = TopicPreparation(flow, wanted, sides, means, validate_only=validate_only)
     targets = preparation.targets()
     copyable = [name for name, count in targets.copyable.items() if count]
@@ -98,6 +108,14 @@ def prepare_topics(
         own=own,
         own_on_source=own_on_source,
     )
+
+
+def _planned(topics: list[FlowTopic], side: Side, planned: Collection[str] | None) -> list[FlowTopic]:
+    """Return those of a flow's own ``topics`` that exist or are ``planned``; all of them if that is None."""
+    if planned is None:
+        return topics
+    existing = side.describe([topic.name for topic in topics])
+    return [topic for topic in topics if topic.name in planned or topic.name in existing]
 
 
 def prepare_own_topics(flow: FlowConfig, sides: Sides) -> list[str]:

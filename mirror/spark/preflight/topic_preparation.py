@@ -13,7 +13,7 @@ from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
 from mirror.spark.ledger.topic_obstacles import Obstacle, TargetTopics, colliding, not_owned, too_long
 from mirror.spark.preflight import target_warnings, topic_compare
-from mirror.spark.preflight.allowance import Allowance
+from mirror.spark.preflight.allowance import Allowance, PlannedTopics
 from mirror.spark.preflight.flow_reconciler import config_rules
 from mirror.spark.preflight.flow_topics import PROPAGATION_TIMEOUT_S, TOPIC_ALREADY_EXISTS
 from mirror.spark.preflight.portions import send_in_portions
@@ -53,6 +53,8 @@ class Means(TypedDict, total=False):
     """Says which of the topics that exist are the flow's; without it, those with progress are."""
     allowance: Allowance
     """What the run has created before."""
+    planned: PlannedTopics | None
+    """What is created, as a plan has it; None: all that is missing."""
 
 
 class TopicPreparation:
@@ -90,6 +92,7 @@ class TopicPreparation:
         self._on_throttled: Final[Callable[[str], None]] = means.get("on_throttled", lambda _: None)
         self._owned: Final = means.get("owned") or OwnedTopics(flow.name)
         self._allowance: Final = means.get("allowance") or Allowance()
+        self._planned: Final = means.get("planned")
         self._ids: Final[dict[str, uuid.UUID]] = {}
         """Of the topics that were created."""
         self._standings: Final[dict[str, Standing]] = {}
@@ -212,7 +215,21 @@ class TopicPreparation:
             )
         new = {topic.name: topic for topic in (self._new_topic(name, found) for name, found in configs.items())}
         fitting = self._fitting({name: topic.partitions for name, topic in new.items()}, topics=True)
-        return {name: topic for name, topic in new.items() if name in fitting}
+        return self._of_plan({name: topic for name, topic in new.items() if name in fitting})
+
+    def _of_plan(self, new: dict[str, NewTopic]) -> dict[str, NewTopic]:
+        """Return the ``new`` topics as a plan has them, without what its check has shown the target to refuse."""
+        if self._planned is None:
+            return new
+        found = self._planned.of_new(new)
+        self._note_unplanned(new.keys() - found.keys())
+        return found
+
+    def _note_unplanned(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._add_obstacle(
+                name, f"target topic {name} is not prepared: the plan does not have it so", self._has(name)
+            )
 
     def _new_topic(self, topic: str, configs: Mapping[str, str]) -> NewTopic:
         """Return the target topic to create for source topic ``topic`` with its ``configs``."""
@@ -308,6 +325,10 @@ class TopicPreparation:
             if name in self.existing and self._has(name) < self._needed(topic)
             if self._standings.get(name, Standing.OWNED) is Standing.OWNED
         }
+        if self._planned is not None:
+            found = self._planned.of_extended(lacking)
+            self._note_unplanned(lacking.keys() - found.keys())
+            lacking = found
         fitting = self._fitting({name: count - self._has(name) for name, count in lacking.items()}, topics=False)
         if not fitting:
             return

@@ -18,6 +18,7 @@ from mirror.alignment.acl_decision import (
     decide,
     hold_back,
     keep_for_others,
+    leave,
     limit,
 )
 from mirror.alignment.acl_selection import AclRules, AclSides, Wanted, prefixes_of, wanted
@@ -67,6 +68,20 @@ def test_only_what_the_flow_has_created_is_deleted(
 ) -> None:
     made = plan([acl] if sought else [], [acl] if there else [], {acl: mark} if mark else {})
     assert (found(made).get(acl), made.known().get(acl)) == (done, after)
+
+
+def test_what_is_left_opens_nothing() -> None:
+    """A plan may lack a denial that the source has got since, or still have one that it does not need any more."""
+    made = plan([READ, DENIED], [], {})
+    leave(made, [DENIED], Reason.UNKNOWN)
+    assert found(made) == {DENIED: Reason.UNKNOWN, READ: Reason.WAITS}
+    made = plan([], [READ, DENIED], dict.fromkeys([READ, DENIED], AclMark.MADE))
+    leave(made, [READ], Reason.UNKNOWN)
+    assert found(made) == {READ: Reason.UNKNOWN, DENIED: Reason.STAYS}
+    wide = topic("paris.", prefixed=True)
+    made = plan([READ], [wide], {wide: AclMark.MADE})
+    leave(made, [READ], Reason.UNKNOWN)
+    assert found(made) == {READ: Reason.UNKNOWN, wide: Reason.STAYS}
 
 
 def test_what_others_have_deleted_on_the_target_is_created_again_by_hand_only() -> None:
