@@ -42,6 +42,7 @@ _COMMANDS: Final = {
     "stream": _Lazy("run", "stream", "Follow topics, as a Spark stream, until it is stopped.", SPARK),
     "stop": _Lazy("stop", "stop", "Stop a flow's stream in order, on whichever host it runs."),
     "status": _Lazy("status", "status", "Show progress and lag per partition, once or live."),
+    "exporter": _Lazy("exporter", "exporter", "Serve what is known of all flows, for Prometheus and probes."),
     "report": _Lazy("report", "report", "Write the report of the last run again: one HTML file.", REPORT),
     "plan": _Lazy("plan", "plan", "Show what a run would copy and change; changes nothing."),
     "drift": _Lazy("drift", "drift", "Show what differs on both sides; the exit status says whether."),

@@ -27,9 +27,9 @@ WITHOUT_CLUSTERS: Final = frozenset(
     ["init", "report", "check-config", "config-schema", "completion", "import", "lint", "demo", "sandbox"]
 )
 """Commands that contact no configured cluster."""
-WAITING: Final = {"run", "stream"}
+WAITING: Final = {"run", "stream", "exporter"}
 """They begin Spark beside the check that prints the line (tests/spark/driver/test_flows_waiting.py), and a stream waits
-for its clusters; no --timeout bounds how long records are copied."""
+for its clusters, which the exporter shows as away; no --timeout bounds how long they go on."""
 DIAGNOSING: Final = {"doctor"}
 """It takes a tenth of the time for each step, and prints what it finds of each cluster instead."""
 

@@ -101,3 +101,19 @@ def test_wrong_bounds_are_refused(site: ReportedFlow, arguments: tuple[str, ...]
     found = site.invoke("status", *arguments)
     assert found.exit_code == 2
     assert line in " ".join(found.stderr.replace("│", " ").split())
+
+
+def test_the_page_about_flows_is_written_to_a_file(site: ReportedFlow) -> None:
+    site.config.write_text(configuration() + UNREACHABLE_FLOW)
+    ended(site, HOUR)
+    file = site.folder / "status.html"
+    found = site.invoke("status", "--html", str(file), "--max-age", "90m")
+    assert (found.exit_code, found.stdout) == (1, f"{file}\n")
+    page = file.read_text()
+    assert "<h2>f</h2>" in page
+    assert "Cluster gone does not answer" in page
+    assert "mirror run --flow f" not in page, "its last run was complete"
+    assert 'http-equiv="refresh"' not in page
+    assert site.invoke("status", "--html", str(file), "--json").exit_code == 2
+    found = site.invoke("status", "--html", str(file / "status.html"))
+    assert (found.exit_code, "cannot be written" in found.stderr) == (1, True)

@@ -6,6 +6,7 @@ import json
 import time
 from contextlib import ExitStack
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
@@ -19,9 +20,12 @@ from mirror.cli.views.watching import show_repeatedly
 from mirror.config.load import load
 from mirror.errors import FlowError, MirrorError
 from mirror.exit_status import ATTENTION, DONE, FAILED
+from mirror.exporter.page import readings_of, render
+from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
 from mirror.spark.driver.job_options import ALL, MAX_PARTITIONS_SHOWN
 from mirror.spark.driver.output.terminal import Terminal
+from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.preflight.flow_checks import find_refusals
 from mirror.spark.status.bounds import Bounds, duration_ms
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader, read_statuses
@@ -29,6 +33,7 @@ from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReade
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mirror.exporter.readings import ClusterReading, FlowReading
     from mirror.spark.status.flow_status import FlowStatus
 
 
@@ -56,6 +61,9 @@ def status(
     all_partitions: Annotated[
         bool, typer.Option(ALL.name, help=f"Show all partitions, not only the {MAX_PARTITIONS_SHOWN} worst.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a page about all flows to this file.", dir_okay=False)
+    ] = None,
     max_lag: Annotated[
         int | None,
         typer.Option(
@@ -90,6 +98,8 @@ def status(
     if every is not None and not watch:
         raise typer.BadParameter("has no effect without --watch", param_hint="--every")
     bounds = Bounds(max_lag_ms=max_lag, max_age_ms=max_age)
+    if html is not None and (watch or as_json):
+        raise typer.BadParameter("cannot be combined with --watch or --json", param_hint="--html")
     if bounds.is_set and watch:
         raise typer.BadParameter("cannot be combined with --watch, which has no end", param_hint="--max-lag, --max-age")
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
@@ -99,22 +109,26 @@ def status(
             refusals = find_refusals(loaded, flows, clusters, print_notice)
             statuses, failed = read_statuses(loaded, flows, clusters, refusals)
             broken = _broken(bounds, statuses, clusters, failed)
+            sides = {name: clusters.side(name).away for one in flows for name in (one.source, one.target)}
         errors = {name: str(error) for name, error in failed.items()}
         if as_json:
             document = {"flows": [status_.to_json() for status_ in statuses], "errors": errors}
             print(json.dumps({**document, "broken": broken} if bounds.is_set else document, indent=2))
+        elif html is not None:
+            away = {name: str(error) for name, error in sides.items() if error is not None}
+            _write_page(html, readings_of(flows, statuses, failed, away, SystemClock().unix_ms()))
         else:
             Terminal().print(status_view.once(statuses, None if all_partitions else MAX_PARTITIONS_SHOWN))
-        away = {
+        lines = {
             line if line.startswith(f"cluster {name} ") else f"cluster {name}: {line}": None
             for status_ in statuses
             for name, line in status_.away.items()
         }
-        for line in (*away, *errors.values()):
+        for line in (*lines, *errors.values()):
             print_error(FlowError(line), debug=False)
         for name, line in broken.items():
             print_error(FlowError(f"flow {name}: {line}"), debug=False)
-        raise typer.Exit(FAILED if away or errors else ATTENTION if broken else DONE)
+        raise typer.Exit(FAILED if lines or errors else ATTENTION if broken else DONE)
     with ExitStack() as stack:
         readers = [
             stack.enter_context(StatusReader(loaded, flow_config, call_timeout_ms=WATCH_CALL_TIMEOUT_MS))
@@ -125,6 +139,16 @@ def status(
             _watch_json(readers, pause_s) if as_json else _watch(readers, pause_s, all_partitions=all_partitions)
         except KeyboardInterrupt:
             raise typer.Exit(DONE) from None
+
+
+def _write_page(path: Path, readings: tuple[list[FlowReading], list[ClusterReading]]) -> None:
+    """Write the page, and print its name. Raises FlowError."""
+    page = render(*readings, SystemClock().unix_ms())
+    try:
+        write_atomically(path, page.encode())
+    except OSError as error:
+        raise FlowError(f"{path} cannot be written: {error.strerror}; choose another file with --html") from error
+    print(path)
 
 
 def _broken(

@@ -128,7 +128,7 @@ def run_flows(
     findings = check(config, flows, summary, consoles)
     with run_telemetry(options.report_dir, consoles) as telemetry:
         for flow in flows:
-            describe_flow(telemetry, flow)
+            describe_flow(telemetry.metrics, flow)
             runs: list[FlowRun] = []
             target = config.clusters[flow.target].client_options()
             control = ControlRecordThread(flow, target, partial(_follow, runs), partial(_warn, consoles, flow.name))

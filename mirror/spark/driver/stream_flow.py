@@ -169,7 +169,7 @@ class StreamFlow:
         self._keep_error(before, now)
         telemetry = self._parts.telemetry
         if settings is not None and now.state is not FlowState.ENDED:
-            describe_flow(telemetry, settings.flow)
+            describe_flow(telemetry.metrics, settings.flow)
         with telemetry.metrics.lock:
             record_state(telemetry.metrics, self.name, None if now.state is FlowState.ENDED else now.state.value)
         telemetry.export_metrics()

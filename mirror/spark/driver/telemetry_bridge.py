@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig
     from mirror.spark.driver.output.console import Consoles
+    from mirror.telemetry.metrics.metric_store import MetricStore
 
 
 @contextlib.contextmanager
@@ -38,11 +39,11 @@ def run_telemetry(report_dir: Path, consoles: Consoles) -> Iterator[RunTelemetry
             consoles.warning(telemetry.file_error)
 
 
-def describe_flow(telemetry: RunTelemetry, flow: FlowConfig) -> None:
+def describe_flow(metrics: MetricStore, flow: FlowConfig) -> None:
     """Record the settings of ``flow`` in the metrics."""
-    with telemetry.metrics.lock:
+    with metrics.lock:
         record_flow_info(
-            telemetry.metrics,
+            metrics,
             flow.name,
             source=flow.source,
             target=flow.target,

@@ -36,10 +36,6 @@ class FlowCondition(StrEnum):
     """The target does not answer."""
 
 
-NEEDS_A_PERSON: Final = frozenset(
-    {FlowCondition.REFUSED, FlowCondition.HELD, FlowCondition.GONE, FlowCondition.UNKNOWN, FlowCondition.BACKING_OFF}
-)
-"""Conditions in which nothing is copied, and that are not meant to last."""
 _GONE: Final = "its driver has died or cannot reach the target"
 _HOLDER_GONE: Final = "the driver that held it has died or cannot reach the target: start the stream again"
 
@@ -78,9 +74,9 @@ def condition_of(status: FlowStatus) -> Condition:
     if state is None:
         name = FlowCondition.REFUSED if status.refused else FlowCondition.NONE
         return Condition(name=name, reason=status.refused)
-    name, reason = _name(state), state.reason
+    name, reason, since_ms = _name(state), state.reason, state.since_ms
     if run is not None and run.is_dead(status.time_ms):
-        name, reason = FlowCondition.GONE, _GONE
+        name, reason, since_ms = FlowCondition.GONE, _GONE, run.seen_ms
     elif name is FlowCondition.GONE:
         reason = _HOLDER_GONE
     elif run is None and name not in {FlowCondition.HELD, FlowCondition.ENDED}:
@@ -89,7 +85,7 @@ def condition_of(status: FlowStatus) -> Condition:
         name, reason = FlowCondition.REFUSED, status.refused
     return Condition(
         name=name,
-        since_ms=state.since_ms,
+        since_ms=since_ms,
         reason=reason,
         until_ms=state.until_ms,
         follows=follows,

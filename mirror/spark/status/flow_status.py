@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mirror.telemetry.evidence import Evidence
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -99,6 +101,8 @@ class FlowStatus:
     """The consumer groups after the last round of a run; None if there was none."""
     sync: SyncState | None = None
     """What else is in step, according to the last run; None if it has said nothing."""
+    evidence: Evidence = field(default_factory=Evidence)
+    """The last verification and rehearsal."""
     index_bytes: int | None = None
     """The size of the offset index on the target, in bytes; None if it is not known."""
     mirrormaker: str | None = None

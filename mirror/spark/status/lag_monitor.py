@@ -140,12 +140,16 @@ def measure_once(config: MirrorConfig, flow: FlowConfig, telemetry: RunTelemetry
     return status.index_bytes
 
 
-def record_lags(telemetry: RunTelemetry, status: FlowStatus) -> None:
-    """Record the lags of a flow's partitions, and the size of its offset index, in the metrics."""
-    lags = [
+def partition_lags(status: FlowStatus) -> list[lag_metrics.PartitionLag]:
+    """Return the lags of a flow's partitions, for the metrics."""
+    return [
         lag_metrics.PartitionLag(partition.topic, partition.partition, partition.lag, partition.withheld)
         for partition in status.partitions
     ]
+
+
+def record_lags(telemetry: RunTelemetry, status: FlowStatus) -> None:
+    """Record the lags of a flow's partitions, and the size of its offset index, in the metrics."""
     with telemetry.metrics.lock:
-        lag_metrics.record_lags(telemetry.metrics, status.flow, lags)
+        lag_metrics.record_lags(telemetry.metrics, status.flow, partition_lags(status))
         record_index_size(telemetry.metrics, status.flow, status.index_bytes)

@@ -162,6 +162,7 @@ class StatusReader(Closing):
             partitions=statuses_of(flow, observation, table, results, lags, troubles),
             groups=table.groups if flow.follows_groups else None,
             sync=table.sync,
+            evidence=table.evidence,
         )
 
     def _index_size(self, target: Side, now_ms: int) -> int | None:

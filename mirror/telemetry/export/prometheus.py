@@ -1,10 +1,11 @@
-"""The HTTP endpoint at which Prometheus scrapes the metrics of a stream's driver."""
+"""The HTTP endpoint at which Prometheus scrapes the metrics of a stream's driver, or those of the exporter."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
+from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -29,22 +30,31 @@ HUNG_AFTER_MS: Final = 60_000
 class Endpoint:
     """Serves ``http://host:port/metrics``, and ``/healthz``: 200, or 503 if the process hangs."""
 
-    def __init__(self, metrics: MetricStore, host: str, port: int, silent_ms: Callable[[], int] = int) -> None:
+    def __init__(
+        self,
+        metrics: MetricStore,
+        host: str,
+        port: int,
+        silent_ms: Callable[[], int] = int,
+        *,
+        option: str = "OTEL_METRICS_EXPORTER=prometheus",
+        remedy: str = "set OTEL_EXPORTER_PROMETHEUS_HOST and OTEL_EXPORTER_PROMETHEUS_PORT",
+        site: Callable[[WSGIApplication], WSGIApplication] | None = None,
+    ) -> None:
         """Port 0 chooses a free port. ``silent_ms`` is how long ago the process's last round began.
 
-        Raises FlowError if the endpoint cannot listen there.
+        ``site`` returns what answers each path, instead of these two; it gets the application for metrics. Raises
+        FlowError if the endpoint cannot listen there: ``option`` has asked for it, ``remedy`` is what to do.
         """
         registry = CollectorRegistry()
         registry.register(_StoreCollector(metrics))
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
-            raise FlowError(
-                f"OTEL_METRICS_EXPORTER=prometheus: cannot listen on {host}:{port}: {error.strerror or error};"
-                " set OTEL_EXPORTER_PROMETHEUS_HOST and OTEL_EXPORTER_PROMETHEUS_PORT"
-            ) from error
+            raise FlowError(f"{option}: cannot listen on {host}:{port}: {error.strerror or error}; {remedy}") from error
+        self._server.RequestHandlerClass = _Bounded
         if (serve_metrics := self._server.get_app()) is not None:
-            self._server.set_app(_with_health(serve_metrics, silent_ms))
+            self._server.set_app(_with_health(serve_metrics, silent_ms) if site is None else site(serve_metrics))
         self.port: Final[int] = self._server.server_address[1]
 
     def close(self) -> None:
@@ -67,6 +77,15 @@ def _with_health(serve_metrics: WSGIApplication, silent_ms: Callable[[], int]) -
         return [b"the last round began %d ms ago\n" % silent]
 
     return serve
+
+
+class _Bounded(WSGIRequestHandler):
+    """Logs no requests, and waits for none longer than a scrape takes."""
+
+    timeout = 15
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the class above it names it
+        """Log nothing."""
 
 
 class _StoreCollector(Collector):

@@ -114,7 +114,8 @@ FLOW_STATE: Final = _gauge(
     "mirror.flow.state",
     "{flow}",
     (*_FLOW, "state"),
-    "1 for the state of a stream's flow: `preparing`, `running`, `backing off`, `refused` or `held`",
+    "1 for the state of a stream's flow: `preparing`, `running`, `backing off`, `refused` or `held`; `mirror exporter`"
+    " has also scheduled runs, and `ended`, `gone`, `none` and `unknown`",
 )
 PARTITIONS: Final = _gauge(
     "mirror.partitions", "{partition}", (*_FLOW, "state"), "partitions by their state in `mirror status`"
@@ -293,6 +294,28 @@ BUSY: Final = _gauge(
 )
 DROPPED: Final = _counter(
     "mirror.telemetry.dropped", "{item}", ("signal",), "spans and exports of metrics that no backend accepted in time"
+)
+CLUSTER_UP: Final = _gauge(
+    "mirror.cluster.up", "{cluster}", ("cluster",), "1 if the cluster answers `mirror exporter`, 0 if it does not"
+)
+CLUSTER_ANSWER: Final = _gauge(
+    "mirror.cluster.answer.timestamp",
+    "s",
+    ("cluster",),
+    "when the cluster last answered `mirror exporter`, in seconds since 1970",
+)
+FLOW_READ: Final = _gauge(
+    "mirror.flow.read.timestamp",
+    "s",
+    _FLOW,
+    "as of when `mirror exporter` has the lags, in seconds since 1970: both clusters answered",
+)
+FLOW_SUCCESS: Final = _gauge(
+    "mirror.flow.success.timestamp",
+    "s",
+    _FLOW,
+    "when the last complete run ended, in seconds since 1970, or the last sign of life of the stream while it was"
+    " running; 0 if there is none",
 )
 
 ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Instrument))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -51,6 +52,7 @@ class Advice:
     """What else an operator has to know."""
 
 
+_PLACEHOLDER: Final = re.compile(r"\b(FLOW|TOPIC|NUMBER)\b")
 MAYBE_WRITTEN: Final = (
     "A batch that expired may have reached the target's log. With exactly once, its transaction is aborted, and"
     " consumers with isolation.level=read_committed never see it. With at least once, its records may be duplicated."
@@ -87,6 +89,18 @@ def key_of(outcome: str, error: str) -> str:
     """Return the key of the problem of an ``outcome`` by its ``error``: of the first pattern that is in it."""
     patterns = ((key, one.pattern) for key, one in ADVICE.items() if key.startswith(f"{outcome} "))
     return next((key for key, pattern in patterns if pattern and re.search(pattern, error)), outcome)
+
+
+def filled_in(general: Advice, flow: str, topic: str, target_topic: str, partition: int) -> Advice:
+    """Return the advice with the names of a flow and of one of its partitions, so that commands can be run."""
+
+    def fill_in(text: str) -> str:
+        name = shlex.quote(topic if "$SOURCE" in text else target_topic)
+        names = {"FLOW": flow, "TOPIC": name, "NUMBER": str(partition)}
+        return _PLACEHOLDER.sub(lambda placeholder: names[placeholder[0]], text)
+
+    steps = tuple(AdviceStep(fill_in(step.text), fill_in(step.command)) for step in general.steps)
+    return replace(general, meaning=fill_in(general.meaning), steps=steps)
 
 
 def withheld(transaction: OpenTransaction) -> Advice:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -15,7 +13,7 @@ from mirror.relay.progress.gaps import GapKind
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.progress.target_loss import loss_text
 from mirror.telemetry.report import advice
-from mirror.telemetry.report.advice import ADVICE, Advice, AdviceStep, Level
+from mirror.telemetry.report.advice import ADVICE, Advice, Level
 
 LOSSES: Final = frozenset({GapKind.RETENTION, GapKind.TRUNCATED, GapKind.RECREATED})
 """Gaps that are lost records. The others, such as compaction, are normal."""
@@ -27,7 +25,6 @@ _THROTTLED_MS: Final = 1_000
 _FLAPPING_CHANGES: Final = 4
 _BEHIND_MS: Final = 5 * 60_000
 _WORST_FIRST: Final = list(Level)
-_PLACEHOLDER: Final = re.compile(r"\b(FLOW|TOPIC|NUMBER)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +145,7 @@ def _expiries(expiries: Sequence[Mapping[str, Any]]) -> str:
 def _filled_in(flow: str, members: Sequence[RangeResult], general: Advice) -> Advice:
     """Return the advice with the names of the flow and of its first affected partition, so that commands can be run."""
     first = members[0]
-
-    def fill_in(text: str) -> str:
-        topic = first.topic if "$SOURCE" in text else first.target_topic
-        names = {"FLOW": flow, "TOPIC": shlex.quote(topic), "NUMBER": str(first.partition)}
-        return _PLACEHOLDER.sub(lambda placeholder: names[placeholder[0]], text)
-
-    steps = tuple(AdviceStep(fill_in(step.text), fill_in(step.command)) for step in general.steps)
+    found = advice.filled_in(general, flow, first.topic, first.target_topic, first.partition)
     maybe_written = any(expiry.get("may_have_been_written") for result in members for expiry in result.expiries)
     remark = advice.MAYBE_WRITTEN if maybe_written and general.level is Level.SERIOUS else ""
-    return replace(general, meaning=fill_in(general.meaning), steps=steps, remark=remark)
+    return replace(found, remark=remark)

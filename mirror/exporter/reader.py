@@ -1,0 +1,110 @@
+"""Reads the flows again and again, each in a thread of its own: a cluster that is slow delays its flows only.
+
+::
+
+    clusters ──StatusReader──► Readings ──► page, probes
+                                  └───────► MetricStore ──► Prometheus, OTLP
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from mirror.closing import Closing
+from mirror.errors import MirrorError
+from mirror.exporter.readings import FlowReading, Readings
+from mirror.exporter.recording import record_cluster, record_flow
+from mirror.runtime.clock import SystemClock
+from mirror.spark.clusters import Clusters
+from mirror.spark.concurrent_calls import call_concurrently
+from mirror.spark.status.lag_monitor import pause_ms
+from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.observation import Side, Sides
+    from mirror.telemetry.metrics.metric_store import MetricStore
+
+_JOIN_S: Final = 2.0
+HEALTHY_MS: Final = 300_000
+"""Each call to a cluster ends after 10 s: a flow without a round that has ended for so long has lost its thread."""
+_HEALTHY_INTERVALS: Final = 5
+
+
+class FlowsReader(Closing):
+    """Reads all flows until it is closed."""
+
+    def __init__(
+        self, config: MirrorConfig, flows: Sequence[FlowConfig], metrics: MetricStore, interval_ms: int
+    ) -> None:
+        self.readings: Final = Readings(
+            {flow.name: FlowReading(flow=flow.name, source=flow.source, target=flow.target) for flow in flows}
+        )
+        self._metrics: Final = metrics
+        self._interval_ms: Final = interval_ms
+        self._clock: Final = SystemClock()
+        self._began_ms: Final = self._clock.now()
+        self._closing: Final = threading.Event()
+        self._threads: Final = [
+            threading.Thread(target=self._run, args=(config, flow), name=f"mirror-read-{flow.name}", daemon=True)
+            for flow in flows
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Stop reading. Does not wait for clusters that do not answer."""
+        self._closing.set()
+        for thread in self._threads:
+            thread.join(_JOIN_S)
+
+    def late(self) -> list[str]:
+        """Return the flows whose rounds do not end; empty if the process works."""
+        now_ms, within_ms = self._clock.now(), max(HEALTHY_MS, _HEALTHY_INTERVALS * self._interval_ms)
+        return self.readings.late(now_ms - within_ms) if now_ms - self._began_ms >= within_ms else []
+
+    # --- a flow's thread
+
+    def _run(self, config: MirrorConfig, flow: FlowConfig) -> None:
+        wait_s = 0.0
+        with (
+            Clusters(config, WATCH_CALL_TIMEOUT_MS) as clusters,
+            StatusReader(config, flow, clusters=clusters, call_timeout_ms=WATCH_CALL_TIMEOUT_MS) as reader,
+        ):
+            while not self._closing.wait(wait_s):
+                began_ms, sides = self._clock.now(), clusters.of(flow).again()
+                try:
+                    is_whole = self._read(reader, sides)
+                except Exception as error:  # noqa: BLE001 - without this thread the flow's values would never change
+                    line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
+                    away = {name: _line(one) for name, one in sides.away.items()}
+                    found = self.readings.failed(flow.name, _line(line), away, self._clock.unix_ms())
+                    record_flow(self._metrics, found, is_new=False)
+                    is_whole = False
+                if not is_whole:
+                    clusters.close()  # what has waited for a cluster connects again
+                ended_ms = self._clock.now()
+                self.readings.ended(flow.name, ended_ms)
+                wait_s = pause_ms(self._interval_ms, ended_ms - began_ms, failed=not is_whole) / 1000
+
+    def _read(self, reader: StatusReader, sides: Sides) -> bool:
+        """Read a flow once; return whether both of its clusters have answered. Raises MirrorError."""
+
+        def describe(side: Side) -> None:
+            side.cluster  # noqa: B018 - a fact that is read
+
+        asked = call_concurrently("cluster", {side.name: partial(describe, side) for side in sides})
+        for name, error in asked.items():
+            line = "" if error is None else _line(error)
+            record_cluster(self._metrics, self.readings.asked(name, line, self._clock.unix_ms()))
+        status = reader.read(sides)
+        record_flow(self._metrics, self.readings.read(status), is_new=True)
+        return not status.away
+
+
+def _line(error: object) -> str:
+    return " ".join(str(error).split())

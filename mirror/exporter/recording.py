@@ -1,0 +1,56 @@
+"""Records readings in the instruments: the same ones as those of a stream's driver, and what only an observer knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirror.spark.status.lag_monitor import partition_lags
+from mirror.telemetry.lag.lag_metrics import record_lags
+from mirror.telemetry.metrics import instruments
+from mirror.telemetry.metrics.record_results import (
+    record_evidence,
+    record_groups,
+    record_index_size,
+    record_state,
+    record_sync,
+)
+
+if TYPE_CHECKING:
+    from mirror.exporter.readings import ClusterReading, FlowReading
+    from mirror.telemetry.metrics.metric_store import MetricStore
+
+
+def record_cluster(metrics: MetricStore, reading: ClusterReading) -> None:
+    """Record whether a cluster answers."""
+    with metrics.lock:
+        up = None if reading.answers is None else float(reading.answers)
+        metrics.set(instruments.CLUSTER_UP, up, cluster=reading.name)
+        metrics.set(instruments.CLUSTER_ANSWER, _seconds(reading.answered_ms), cluster=reading.name)
+
+
+def record_flow(metrics: MetricStore, reading: FlowReading, *, is_new: bool) -> None:
+    """Record what is known of a flow; ``is_new``: a reading has just shown its status.
+
+    Of what the reading has not shown, the values stay, with the time of the last one that has.
+    """
+    flow, status, condition = reading.flow, reading.status, reading.condition
+    with metrics.lock:
+        metrics.set(instruments.FLOW_READ, _seconds(reading.lags_ms), flow=flow)
+        if status is None or condition is None:
+            return
+        record_state(metrics, flow, condition.name.value)
+        metrics.set(instruments.FLOW_SUCCESS, condition.success_ms / 1000, flow=flow)
+        if not is_new or status.target in status.away:
+            return
+        record_evidence(metrics, flow, status.evidence)
+        if status.groups is not None:
+            record_groups(metrics, flow, status.groups)
+        if status.sync is not None:
+            record_sync(metrics, flow, status.sync)
+        if not status.away:
+            record_lags(metrics, flow, partition_lags(status))
+            record_index_size(metrics, flow, status.index_bytes)
+
+
+def _seconds(time_ms: int) -> float | None:
+    return time_ms / 1000 if time_ms else None
