@@ -12,20 +12,28 @@ from mirror.wire.api import Api
 from mirror.wire.records import Batch
 from tests.fakes import errors
 from tests.fakes.control import Action, ServerCall
+from tests.relay.partition.sequences_faults import FaultySite
 from tests.relay.partition.sequences_site import TARGET, CopySite
 
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
-def site(request: pytest.FixtureRequest) -> Iterator[CopySite]:
+def site(request: pytest.FixtureRequest) -> Iterator[FaultySite]:
     """Each source batch is a target batch, one in flight at a time."""
     options = {"max.in.flight.requests.per.connection": 1, "batch.size": 1}
-    made = CopySite(level=request.param, by="auto", marker_ms=0, jitter_ms=0, seed=1, **options)
+    made = FaultySite(level=request.param, by="auto", marker_ms=0, jitter_ms=0, seed=1, **options)
     yield made
     made.close()
 
 
 def _plain_batches(site: CopySite) -> list[Batch]:
     return [one for one in site.log.batches() if not one.is_control]
+
+
+def test_records_of_an_earlier_producer_id_are_found_though_a_later_attempt_died(site: FaultySite) -> None:
+    """Its claim names the earlier producer ids, which no other progress does."""
+    site.source_grows([2], 0)
+    site.producer_id_changes_between_attempts_that_die([1])
+    site.finish()
 
 
 @pytest.mark.parametrize("markers", [0, 1])
