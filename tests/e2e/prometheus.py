@@ -71,8 +71,8 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, target: str, rules: Path) -> Iterator[Prometheus]:
-    """Running while the block runs: scrapes ``target`` (host:port) and looks at ``rules`` once a second."""
+def prometheus(folder: Path, targets: Sequence[str], rules: Path) -> Iterator[Prometheus]:
+    """Running while the block runs: scrapes ``targets`` (host:port) and evaluates ``rules`` once a second."""
     program = shutil.which("prometheus")
     assert program is not None, "there is no prometheus on the PATH: make prometheus, or apt-get install prometheus"
     config = folder / "prometheus.yml"
@@ -81,7 +81,7 @@ def prometheus(folder: Path, target: str, rules: Path) -> Iterator[Prometheus]:
             {
                 "global": {"scrape_interval": _INTERVAL, "evaluation_interval": _INTERVAL},
                 "rule_files": [str(rules)],
-                "scrape_configs": [{"job_name": "mirror", "static_configs": [{"targets": [target]}]}],
+                "scrape_configs": [{"job_name": "mirror", "static_configs": [{"targets": list(targets)}]}],
             }
         ),
         encoding="utf-8",

@@ -11,6 +11,8 @@ from tests.polling import eventually
 
 PROMETHEUS: Final = r"mirror: info: measurements for Prometheus at http://(127\.0\.0\.1:\d+)/metrics"
 """Finds the address that a stream can be scraped at."""
+EXPORTER: Final = r"mirror: measurements for Prometheus at http://(127\.0\.0\.1:\d+)/metrics"
+"""The same of the exporter."""
 _WITHIN_S: Final = 120.0
 
 

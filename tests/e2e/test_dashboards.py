@@ -1,4 +1,4 @@
-"""The dashboards' queries and the alerts, in a real Prometheus that scrapes a real stream with a sick partition."""
+"""The dashboards' queries and the alerts, in a real Prometheus that scrapes a real stream and the exporter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests import jvm
 from tests.e2e.broker_side import Side
 from tests.e2e.feed import Feed
 from tests.e2e.prometheus import Prometheus, prometheus
-from tests.e2e.said import PROMETHEUS, Said
+from tests.e2e.said import EXPORTER, PROMETHEUS, Said
 from tests.e2e.sick import PARTITIONS, SICK, SickFlow
 from tests.e2e.site import Site, flow
 from tests.polling import eventually
@@ -70,7 +70,9 @@ def test_every_query_has_an_answer_and_alerts_fire(site: Site, source: Side, sic
     child = site.start(command="stream", environ=environ)
     said = Said(child)
     address = said.find(PROMETHEUS)
-    with prometheus(tmp_path, address, RULES) as asked, Feed(source, sick.topic, PARTITIONS, 100):
+    exporter = site.launch([*site.command("exporter"), "--listen", "127.0.0.1:0", "--every", "1"])
+    beside = Said(exporter).find(EXPORTER)
+    with prometheus(tmp_path, [address, beside], RULES) as asked, Feed(source, sick.topic, PARTITIONS, 100):
         eventually(
             lambda: sick.copied(SICK) > 0, within_s=WITHIN_S, what="a copy of the sick partition while it is well"
         )
@@ -91,6 +93,10 @@ def test_every_query_has_an_answer_and_alerts_fire(site: Site, source: Side, sic
         await_alerts(asked, sick.topic)
         child.send_signal(signal.SIGTERM)
         assert child.wait(WITHIN_S) == ATTENTION, said.all()  # its partition had expired
+        ended = f'max(mirror_flow_state{{flow="{NAME}", state="ended"}}) == 1'
+        eventually(lambda: asked.query(ended), within_s=WITHIN_S, what="the exporter to see its end")
+    exporter.send_signal(signal.SIGTERM)
+    assert exporter.wait(WITHIN_S) == DONE
     site.await_end()
     assert "Traceback" not in said.all()
 

@@ -17,7 +17,7 @@ from mirror.exporter.page import render
 from mirror.exporter.reader import FlowsReader
 from mirror.exporter.site import Site
 from mirror.runtime.clock import SystemClock
-from mirror.spark.driver.telemetry_bridge import describe_flow
+from mirror.spark.driver.telemetry_bridge import describe_flow, endpoint_line
 from mirror.telemetry.export.process import exports
 from mirror.telemetry.export.prometheus import Endpoint
 from mirror.telemetry.metrics.metric_store import MetricStore
@@ -77,8 +77,7 @@ def exporter(
             site=lambda app: Site(app, reader, page),
         )
         try:
-            shown = f"[{host}]" if ":" in host else host
-            print_notice(f"{len(flows)} flows at http://{shown}:{endpoint.port}/ for everybody who can connect")
+            print_notice(f"{endpoint_line(host, endpoint.port)}; and the page about all flows at /")
             _export(settings, metrics, clock, stopped)
         finally:
             endpoint.close()

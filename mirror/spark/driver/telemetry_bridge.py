@@ -30,7 +30,7 @@ def run_telemetry(report_dir: Path, consoles: Consoles) -> Iterator[RunTelemetry
     telemetry = RunTelemetry(settings, report_dir, SystemClock())
     if settings.prometheus is not None:
         # With port 0 only this line shows the port; with another port it confirms that the endpoint is open.
-        consoles.info(_endpoint_line(settings.prometheus[0], telemetry.port))
+        consoles.info(endpoint_line(settings.prometheus[0], telemetry.port))
     try:
         yield telemetry
     finally:
@@ -53,7 +53,7 @@ def describe_flow(metrics: MetricStore, flow: FlowConfig) -> None:
         )
 
 
-def _endpoint_line(host: str, port: int | None) -> str:
+def endpoint_line(host: str, port: int | None) -> str:
     """Say where the measurements can be read, and by whom, because the endpoint has no login."""
     name = f"[{host}]" if ":" in host else host
     readers = "everybody on this host" if is_loopback(host) else "everybody who can connect to this port"

@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
         site = Site(folder)
         running.callback(site.kill)
         (port,) = free_ports(1)
-        measured = running.enter_context(prometheus(folder, f"127.0.0.1:{port}", RULES))
+        measured = running.enter_context(prometheus(folder, [f"127.0.0.1:{port}"], RULES))
         sick = SickFlow(Side(source.bootstrap_servers), TOPIC, target, f"paris.{TOPIC}", name=FLOW)
         _copy(site, sick, backend, port, lambda: _prometheus_pages(measured, arguments.folder))
         store.take(taken.spans)
