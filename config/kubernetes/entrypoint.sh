@@ -12,10 +12,20 @@ fi
 
 case "${1-}" in
 driver)
+    # driver OPTIONS... --class org.apache.spark.deploy.PythonRunner SCRIPT ARGUMENTS...
+    # As `mirror stream` does, this starts the script, which starts the JVM. So SIGTERM reaches the script, which ends in
+    # order; a JVM would end at once.
     shift
-    exec "$spark/bin/spark-submit" --deploy-mode client \
-        --conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS" \
-        --conf "spark.executorEnv.SPARK_DRIVER_POD_IP=$SPARK_DRIVER_BIND_ADDRESS" "$@"
+    options="--deploy-mode client --conf spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS"
+    options="$options --conf spark.executorEnv.SPARK_DRIVER_POD_IP=$SPARK_DRIVER_BIND_ADDRESS"
+    while [ "$1" != --class ]; do
+        options="$options $1"
+        shift
+    done
+    script=${3#local://}
+    shift 3
+    export PYSPARK_SUBMIT_ARGS="$options pyspark-shell"
+    exec python "$script" "$@"
     ;;
 executor)
     set --

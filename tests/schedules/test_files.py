@@ -8,10 +8,8 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from mirror.exit_status import ATTENTION, MIRRORMAKER_COPIES
 from mirror.spark.driver.job_options import JobOptions
@@ -19,7 +17,9 @@ from mirror.spark.driver.verify_options import VerifyOptions
 from tests.schedules.tools import ROOT, SCHEDULES
 
 SLOT = SCHEDULES / "cron" / "slot.sh"
-UNITS = sorted((SCHEDULES / "systemd").iterdir())
+SYSTEMD = SCHEDULES / "systemd"
+HARDENING = SYSTEMD / "mirror-.service.d" / "hardening.conf"
+UNITS = sorted(path for path in SYSTEMD.iterdir() if path.is_file())
 FILES = sorted(path for path in SCHEDULES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
 INSTALLED = "/opt/mirror/.venv/bin/mirror"
 
@@ -88,17 +88,34 @@ def test_no_other_user_can_lock_a_slot(tmp_path: Path) -> None:
 # --- systemd
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_systemd_accepts_each_unit(tmp_path: Path, unit: Path) -> None:
+@pytest.fixture(scope="module")
+def units(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The units, whose command is one that is here."""
     assert shutil.which("systemd-analyze"), "systemd-analyze is missing (Debian: apt-get install systemd)"
-    # With the command where it is here; the units name each other.
+    folder = tmp_path_factory.mktemp("systemd") / "units"
+    shutil.copytree(SYSTEMD, folder)
     for each in UNITS:
-        text = each.read_text(encoding="utf-8").replace(INSTALLED, "/bin/true")
-        (tmp_path / each.name).write_text(text, encoding="utf-8")
-    verify = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=yes", str(tmp_path / unit.name)]
-    done = subprocess.run(verify, capture_output=True, text=True, check=False)
-    ours = [line for line in done.stderr.splitlines() if "mirror" in line]
-    assert (done.returncode, ours) == (0, [])
+        (folder / each.name).write_text(each.read_text("utf-8").replace(INSTALLED, "/bin/true"), "utf-8")
+    return folder
+
+
+def analyze(units: Path, *arguments: str) -> tuple[int, str]:
+    # The colon has it find the units of this host, too, which ours name.
+    environment = {"PATH": "/usr/bin:/bin", "SYSTEMD_UNIT_PATH": f"{units}:"}
+    done = subprocess.run(["systemd-analyze", *arguments], env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, "".join(line for line in done.stderr.splitlines(keepends=True) if "mirror" in line)
+
+
+def test_systemd_accepts_each_unit(units: Path) -> None:
+    paths = [str(units / unit.name) for unit in UNITS]
+    assert analyze(units, "verify", "--man=no", "--recursive-errors=yes", *paths) == (0, "")
+
+
+def test_systemd_rates_each_service_as_little_exposed(units: Path) -> None:
+    services = [unit.name.replace("@", "@x") for unit in UNITS if unit.suffix == ".service"]
+    assert len(services) == 4
+    for service in services:
+        assert analyze(units, "security", "--offline=yes", "--threshold=22", service)[0] == 0, service
 
 
 def test_systemd_does_not_restart_a_stream_that_a_person_must_attend_to() -> None:
@@ -123,23 +140,8 @@ def command_lines() -> list[tuple[str, list[str]]]:
     found: list[tuple[str, list[str]]] = []
     for path in FILES:
         text = path.read_text(encoding="utf-8")
-        if path.suffix == ".yaml":
-            for document in yaml.safe_load_all(text):
-                found += [(path.name, words) for words in _arguments(document)]
-        else:
-            found += [(path.name, shlex.split(line)) for line in re.findall(rf"{INSTALLED} (.*)$", text, re.MULTILINE)]
+        found += [(path.name, shlex.split(line)) for line in re.findall(rf'{INSTALLED} ([^"\n]*)', text)]
     return found
-
-
-def _arguments(document: Any) -> list[list[str]]:
-    if document["kind"] == "CronJob":
-        (container,) = document["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-        return [container["args"][container["args"].index("--config") - 1 :]]
-    template = document["spec"]["template"]
-    if document["kind"] == "Deployment":
-        (container,) = template["spec"]["containers"]
-        return [container["args"][container["args"].index("--config") - 1 :]]
-    return [[template["mainApplicationFile"], *template["arguments"]]]
 
 
 def test_each_command_line_is_one_that_our_commands_take() -> None:
@@ -155,50 +157,20 @@ def test_each_command_line_is_one_that_our_commands_take() -> None:
             assert verification.config.parent == Path("/etc/mirror")
         seen.append((name, kind))
     assert sorted(seen) == [
-        ("cronjob.yaml", "replicate"),
-        ("cronjob.yaml", "verify"),
         ("mirror-run@.service", "run"),
         ("mirror-stream@.service", "stream"),
         ("mirror-verify@.service", "verify"),
         ("mirror.crontab", "run"),
         ("mirror.crontab", "verify"),
-        ("scheduledsparkapplication.yaml", "replicate"),
-        ("stream.yaml", "stream"),
+        ("mirror_jobs.py", "run"),
     ]
 
 
-def test_what_kubernetes_mounts_is_what_the_commands_read() -> None:
-    for path in sorted((SCHEDULES / "kubernetes").iterdir()):
-        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
-            text = yaml.safe_dump(document)
-            for folder in ("/etc/mirror", "/etc/mirror-secrets", "/var/mirror"):
-                assert f"mountPath: {folder}\n" in text, (path.name, folder)
-
-
-def test_the_image_has_what_the_objects_of_kubernetes_name() -> None:
-    dockerfile = (ROOT / "config" / "kubernetes" / "Dockerfile").read_text(encoding="utf-8")
-    text = "".join(path.read_text(encoding="utf-8") for path in (SCHEDULES / "kubernetes").iterdir())
-    for name in set(re.findall(r"/opt/mirror/((?:jobs|config)/[\w./-]+)", text)):
-        assert (ROOT / name).is_file()
-        folder = name.split("/", 1)[0]
-        assert f"COPY {name} /opt/mirror/{name}" in dockerfile or f"COPY {folder} /opt/mirror/{folder}" in dockerfile
-
-
-def test_the_operator_has_the_settings_of_a_copy_on_kubernetes() -> None:
-    lines = (ROOT / "config" / "kubernetes" / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
-    ours = dict(line.split(None, 1) for line in lines if line.startswith("spark."))
-    document = yaml.safe_load((SCHEDULES / "kubernetes" / "scheduledsparkapplication.yaml").read_text(encoding="utf-8"))
-    given = document["spec"]["template"]["sparkConf"]
-    assert given == {name: value for name, value in ours.items() if name in given}
-    elsewhere = ("spark.submit.", "spark.app.", "spark.kubernetes.", "spark.executor.", "spark.default.")
-    assert {name for name in ours if not name.startswith(elsewhere)} == set(given)
-
-
 def test_the_document_names_each_file_and_each_file_says_what_to_change() -> None:
-    document = "".join((ROOT / "jobs" / name).read_text(encoding="utf-8") for name in ("README.md", "OPERATE.md"))
+    document = "".join((ROOT / "jobs" / name).read_text(encoding="utf-8") for name in ("INSTALL.md",))
     for path in FILES:
         assert f"schedules/{path.relative_to(SCHEDULES)}" in document, path
-        assert "CHANGE" in path.read_text(encoding="utf-8") or path == SLOT, path
+        assert "CHANGE" in path.read_text(encoding="utf-8") or path in {SLOT, HARDENING}, path
 
 
 def test_no_file_has_a_secret() -> None:

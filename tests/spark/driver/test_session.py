@@ -137,7 +137,12 @@ def settings(path: Path) -> dict[str, str]:
 
 
 def test_there_is_a_file_for_each_kind_of_cluster() -> None:
-    assert [str(path.parent.relative_to(CONFIG)) for path in DEFAULTS] == ["kubernetes", ".", "standalone", "yarn"]
+    assert [str(path.parent.relative_to(CONFIG)) for path in DEFAULTS] == [
+        "kubernetes/spark",
+        ".",
+        "standalone",
+        "yarn",
+    ]
 
 
 @pytest.mark.parametrize("path", DEFAULTS, ids=lambda path: path.parent.name)
