@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mirror.observation import Side, Sides
     from mirror.telemetry.metrics.metric_store import MetricStore
 
-_JOIN_S: Final = 2.0
+_CLOSE_MS: Final = 1_000
 HEALTHY_MS: Final = 300_000
 """Each call to a cluster ends after 10 s: a flow without a round that has ended for so long has lost its thread."""
 _HEALTHY_INTERVALS: Final = 5
@@ -59,8 +59,9 @@ class FlowsReader(Closing):
     def close(self) -> None:
         """Stop reading. Does not wait for clusters that do not answer."""
         self._closing.set()
+        until_ms = self._clock.now() + _CLOSE_MS
         for thread in self._threads:
-            thread.join(_JOIN_S)
+            thread.join(max(0, until_ms - self._clock.now()) / 1000)
 
     def late(self) -> list[str]:
         """Return the flows whose rounds do not end; empty if the process works."""

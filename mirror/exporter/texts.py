@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mirror.spark.status.flow_status import FlowStatus, PartitionStatus
 
 _MAX_WORST: Final = 15
+_NOT_READ: Final = "not read"
 _SPAN_MS: Final = 60_000
 _STALE_MS: Final = 120_000
 """A reading that is older is named as old."""
@@ -52,9 +53,10 @@ _OF_STATE: Final = {
 def headline(flows: Sequence[dict[str, Any]]) -> str:
     """Return how many flows need attention."""
     bad = sum(one["rank"] < _RANKS.index(Level.NOTE) for one in flows)
-    return (
-        f"{bad:,} of {counted(len(flows), 'flow')} need attention" if bad else f"{counted(len(flows), 'flow')} in order"
-    )
+    unread = sum(one["badge"] == _NOT_READ for one in flows)
+    if bad:
+        return f"{bad:,} of {counted(len(flows), 'flow')} need attention"
+    return f"{counted(unread, 'flow')} not read yet" if unread else f"{counted(len(flows), 'flow')} in order"
 
 
 def flow_texts(reading: FlowReading, now_ms: int) -> dict[str, Any]:
@@ -67,7 +69,7 @@ def flow_texts(reading: FlowReading, now_ms: int) -> dict[str, Any]:
         "name": reading.flow,
         "rank": rank,
         "outcome": _OUTCOMES[rank] if condition is not None or problems else "unfinished",
-        "badge": "not read" if condition is None else condition.name.value,
+        "badge": _NOT_READ if condition is None else condition.name.value,
         "short": f"{problems[0].title}; {lag}" if problems else lag,
         "when": f"{reading.source} to {reading.target}; {_as_of(reading, now_ms)}",
         "summary": "Nothing was read yet." if condition is None else f"It {_summary(condition, now_ms)}; {lag}.",

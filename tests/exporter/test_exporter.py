@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
-from http.client import HTTPConnection
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +19,7 @@ from mirror.relay.progress.status_values import RunState
 from mirror.spark.driver.telemetry_bridge import describe_flow
 from mirror.telemetry.export.prometheus import Endpoint
 from mirror.telemetry.metrics.metric_store import MetricStore
+from tests.exporter.served import Served
 from tests.polling import eventually
 from tests.spark.fakes import use_clusters
 from tests.spark.flow_harness import use_fakes
@@ -28,23 +28,6 @@ from tests.spark.status_harness import T0, ReportedFlow
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-class Served:
-    """The exporter's endpoint."""
-
-    def __init__(self, port: int, flows: FlowsReader) -> None:
-        self._port = port
-        self.flows = flows
-
-    def get(self, path: str, method: str = "GET") -> tuple[int, str]:
-        with closing(HTTPConnection("127.0.0.1", self._port, timeout=10)) as connection:
-            connection.request(method, path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-
-    def has(self, line: str) -> bool:
-        return line in self.get("/metrics")[1].splitlines()
 
 
 @pytest.fixture
@@ -73,7 +56,7 @@ def served(flow: ReportedFlow) -> Iterator[Served]:
             site=lambda app: Site(app, flows, lambda: f"<p>{len(flows.readings.flows)}</p>"),
         )
         with closing(endpoint):
-            yield Served(endpoint.port, flows)
+            yield Served(endpoint.port)
 
 
 def test_between_runs_all_is_served_and_stays_while_one_side_is_away(flow: ReportedFlow) -> None:
@@ -140,8 +123,9 @@ def test_a_bug_in_a_round_is_shown_and_the_next_one_is_tried(
         return works(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(FlowsReader, "_read", read)
-    with served(flow) as exporter:
-        readings = exporter.flows.readings
+    config = load(flow.config)
+    with FlowsReader(config, config.select(None), MetricStore(), interval_ms=20) as flows:
+        readings = flows.readings
         eventually(lambda: readings.flows[0].error == "ZeroDivisionError: a bug", what="the error")
         failing.clear()
         eventually(lambda: readings.flows[0].error == "" and readings.flows[0].status is not None, what="the reading")

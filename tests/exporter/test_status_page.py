@@ -78,6 +78,11 @@ def test_what_brokers_say_stays_text(page: str) -> None:
     assert "script-src &#39;sha256-" in page
 
 
+def test_the_title_says_whether_all_is_in_order() -> None:
+    assert "<title>2 flows in order</title>" in render([reading(IN_ORDER), reading(BETWEEN_RUNS)], CLUSTERS, NOW)
+    assert "<title>1 flow not read yet</title>" in render([reading(IN_ORDER), FLOWS[-1]], CLUSTERS, NOW)
+
+
 def test_a_file_is_not_loaded_again() -> None:
     assert 'http-equiv="refresh"' not in render(FLOWS, CLUSTERS, NOW)
 
