@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +20,6 @@ from mirror.telemetry.metrics.record_results import (
     record_outcomes,
     record_period,
     record_plan,
-    record_results,
     record_task,
 )
 from mirror.telemetry.settings import is_sampled
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from mirror.telemetry.settings import TelemetrySettings
     from mirror.telemetry.task_report import TaskReport
     from mirror.timing import Clock
+
+_log: Final = logging.getLogger(__name__)
 
 FLUSH_MS: Final = 5_000
 """How long the end of a run waits for a backend."""
@@ -59,7 +62,6 @@ class RunTelemetry:
         self._report_dir: Final = report_dir
         self._clock: Final = clock
         self._began_ms: Final = clock.unix_ms()
-        self._next_export_ms = self._began_ms
         self._exports: Final = exports(settings)
         self._dropped: dict[str, int] = {}
         self._round_ms: int | None = None
@@ -70,6 +72,10 @@ class RunTelemetry:
             endpoint = Endpoint(self.metrics, *settings.prometheus, silent_ms=self._silent_ms)
             self.port = endpoint.port
             self._resources.callback(endpoint.close)
+        self._closed: Final = threading.Event()
+        self._exporter: Final = threading.Thread(target=self._keep_exporting, name="mirror-export", daemon=True)
+        if self.enabled:
+            self._exporter.start()
 
     @property
     def enabled(self) -> bool:
@@ -114,54 +120,44 @@ class RunTelemetry:
         with self.metrics.lock:
             record_plan(self.metrics, flow, took_ms)
 
-    def record_period(self, facts: PeriodFacts, tasks: Iterable[PeriodTaskResults], *, counted: bool = False) -> None:
-        """Record the metrics and export the spans of a period that has ended. Returns immediately.
+    def record_period(self, facts: PeriodFacts, tasks: Iterable[PeriodTaskResults], *, of_stream: bool = False) -> None:
+        """Record the outcomes and export the spans of a period that has ended. Returns immediately.
 
-        ``counted``: it is a period of a stream. :meth:`record_counts` and :meth:`record_task` were called with what was
-        copied and measured, and its tasks export their spans themselves if there is a backend.
+        What was copied and measured in it is recorded as it is reported. The tasks of a stream export their spans
+        themselves if there is a backend.
         """
         if self._settings.disabled:
             return
         tasks = list(tasks)
+        took_ms = facts.ended_ms - facts.began_ms
         with self.metrics.lock:
-            self._record_metrics(facts, tasks, counted=counted)
+            record_outcomes(self.metrics, facts.flow, facts.results)
+            outcome = facts.outcome.value
+            record_period(self.metrics, facts.flow, outcome=outcome, ended_ms=facts.ended_ms, took_ms=took_ms)
         expired = any(result.expiries for task in tasks for result in task.results)
         if is_sampled(facts.id.trace, self._settings.ratio) or expired:
-            self._trace(facts, tasks, counted=counted)
+            self._trace(facts, tasks, of_stream=of_stream)
 
-    def _record_metrics(self, facts: PeriodFacts, tasks: Sequence[PeriodTaskResults], *, counted: bool) -> None:
-        (record_outcomes if counted else record_results)(self.metrics, facts.flow, facts.results)
-        for task in () if counted else tasks:
-            if task.report is not None:
-                record_task(self.metrics, facts.flow, task.report)
-        record_period(
-            self.metrics,
-            facts.flow,
-            outcome=facts.outcome.value,
-            ended_ms=facts.ended_ms,
-            took_ms=facts.ended_ms - facts.began_ms,
-        )
-
-    def _trace(self, facts: PeriodFacts, tasks: Sequence[PeriodTaskResults], *, counted: bool) -> None:
+    def _trace(self, facts: PeriodFacts, tasks: Sequence[PeriodTaskResults], *, of_stream: bool) -> None:
         """Export the root span, and the spans that tasks have not exported: ids are the same in every process."""
         root = list(period_spans(facts))
         if self._settings.traces:
             self._exports.export_spans(root)
-            missing = [task for task in tasks if not (counted or (task.report and task.report.exported))]
+            missing = [task for task in tasks if not (of_stream or (task.report and task.report.exported))]
             self._exports.export_spans(_spans(missing, facts))
         else:
-            self._write_traces([*root, *_spans(_active(tasks) if counted else tasks, facts)])
+            self._write_traces([*root, *_spans(_active(tasks) if of_stream else tasks, facts)])
 
-    def export_metrics(self, *, at_once: bool = False) -> None:
-        """Export the metrics if the export interval has passed, or ``at_once``.
+    def _keep_exporting(self) -> None:
+        while not self._closed.wait(self._settings.metrics_every_ms / 1000):
+            try:
+                self._export_metrics()
+            except Exception:  # noqa: BLE001 - a bug, and later metrics are still to be exported
+                _log.exception("the metrics were not exported")
 
-        Returns immediately. Any thread may call this.
-        """
+    def _export_metrics(self) -> None:
         now_ms = self._clock.unix_ms()
         with self.metrics.lock:
-            if self._settings.disabled or (now_ms < self._next_export_ms and not at_once):
-                return
-            self._next_export_ms = now_ms + self._settings.metrics_every_ms
             self._count_dropped()
         if self._settings.metrics:
             self._exports.export_metrics(self.metrics, self._began_ms, now_ms, without=OF_TASKS)
@@ -175,7 +171,10 @@ class RunTelemetry:
 
     def close(self) -> None:
         """Export what is left, and wait for the backend for at most :data:`FLUSH_MS`."""
-        self.export_metrics(at_once=True)
+        if self.enabled:
+            self._closed.set()
+            self._exporter.join()  # it only writes to a file or a queue
+            self._export_metrics()
         self._exports.flush(FLUSH_MS)
         self._resources.close()
 

@@ -15,6 +15,13 @@ from mirror.extras import OTLP_GRPC, missing
 
 SERVICE: Final = "kafka-spark-mirror"
 PREFIX: Final = "OTEL_"
+EXPORT_INTERVAL_MS: Final = 5_000
+"""How often a backend receives metrics, if ``OTEL_METRIC_EXPORT_INTERVAL`` does not say it.
+
+OpenTelemetry's default, 60 s, is the largest part of the time until a failure is seen.
+"""
+FILE_INTERVAL_MS: Final = 60_000
+"""The same for the file that replaces a backend: it is read after a run, and its size is bounded."""
 _PROTOCOLS: Final = ("http/protobuf", "grpc")
 _SAMPLERS: Final = frozenset(
     {
@@ -47,7 +54,7 @@ class TelemetrySettings:
     queue_size: int = 2_048
     batch_size: int = 512
     delay_ms: int = 5_000
-    metrics_every_ms: int = 60_000
+    metrics_every_ms: int = FILE_INTERVAL_MS
     warnings: tuple[str, ...] = ()
     """One line for each requested setting that is ignored."""
 
@@ -70,6 +77,7 @@ class _EnvironmentReader:
         disabled = self._env.get("OTEL_SDK_DISABLED", "").lower() == "true"
         metrics = self._exporters("METRICS", _METRICS)
         traces = self._exporters("TRACES", _TRACES)
+        interval_ms = EXPORT_INTERVAL_MS if "otlp" in metrics else FILE_INTERVAL_MS
         settings = TelemetrySettings(
             disabled=disabled,
             traces=self._protocol("TRACES") if "otlp" in traces else "",
@@ -79,7 +87,7 @@ class _EnvironmentReader:
             queue_size=self._number("OTEL_BSP_MAX_QUEUE_SIZE", 2_048),
             batch_size=self._number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512),
             delay_ms=self._number("OTEL_BSP_SCHEDULE_DELAY", 5_000),
-            metrics_every_ms=self._number("OTEL_METRIC_EXPORT_INTERVAL", 60_000),
+            metrics_every_ms=self._number("OTEL_METRIC_EXPORT_INTERVAL", interval_ms),
             warnings=tuple(self._warnings),
         )
         if self._problems and not disabled:

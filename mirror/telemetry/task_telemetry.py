@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 _SAMPLE_S: Final = 1.0
-_REPORT_MS: Final = 15_000
-"""How often the task of a stream reports what it has measured, 2 KB, or with each export of metrics."""
+_REPORT_MS: Final = 5_000
+"""How often a task reports what it has measured, 2 KB, or with each export of metrics."""
 _FLUSH_MS: Final = 2_000
 
 

@@ -79,6 +79,8 @@ def a_task(task: int = 0, attempt: int = 0, **more: Any) -> TaskReport:
     meter.took.add(7)
     commits = Histogram()
     commits.add(30)
+    latency = Histogram()
+    latency.add(40, 140)
     values: dict[str, Any] = {
         "task": task,
         "attempt": attempt,
@@ -88,6 +90,7 @@ def a_task(task: int = 0, attempt: int = 0, **more: Any) -> TaskReport:
         "ended_ms": AT_MS + 7_200,
         "networks": {"source": NetworkSnapshot({}, 100), "target": NetworkSnapshot({"Produce": meter}, 715)},
         "commits": commits,
+        "latency": latency,
         "peaks": {"buffer": 1_000, "buffer_size": 2_000, "in_flight": 500, "held": 700},
         "phases": {"fencing": 100, "producing": 6_900},
     }

@@ -117,6 +117,7 @@ def test_driver_and_task_export_one_tree(protocol: str, monkeypatch: pytest.Monk
         report = a_task_of(asked, *results).finish()
         assert report.exported
         run = RunTelemetry(asked, tmp_path, SystemClock())
+        run.record_counts("f", results)
         run.record_period(facts(*results), [PeriodTaskResults(0, 0, results, report)])
         run.close()
         names = sorted(span.name for span in taken.spans)
@@ -224,6 +225,7 @@ def test_epoch_that_is_not_sampled_is_only_measured(monkeypatch: pytest.MonkeyPa
     with receiver.http() as (address, taken):
         asked = of_environment(address, monkeypatch, OTEL_TRACES_SAMPLER="always_off")
         run = RunTelemetry(asked, tmp_path, SystemClock())
+        run.record_counts("f", [result(0)])
         run.record_period(
             facts(result(0)), [PeriodTaskResults(0, 0, [result(0)], a_task_of(asked, result(0)).finish())]
         )
@@ -262,6 +264,8 @@ def test_run_without_a_backend_writes_otlp_files(tmp_path: Path) -> None:
     asked = TelemetrySettings.of({})
     results = [result(0), expired(1)]
     run = RunTelemetry(asked, tmp_path, SystemClock())
+    run.record_counts("f", results)
+    run.record_task("f", a_task())
     run.record_period(facts(*results), [PeriodTaskResults(0, 0, results, a_task())])
     run.close()
     spans = [span for line in lines(tmp_path / jsonl.TRACES) for span in spans_of(line)]
@@ -278,7 +282,7 @@ def test_a_period_of_a_stream_has_spans_of_what_was_not_idle_and_its_measurement
     idle = result(1, records=0, batches=0, bytes=0)
     tasks = [PeriodTaskResults(0, 0, [result(0), idle], a_task()), PeriodTaskResults(1, 0, [idle], a_task(1))]
     run = RunTelemetry(TelemetrySettings.of({}), tmp_path, SystemClock())
-    run.record_period(facts(result(0), idle), tasks, counted=True)
+    run.record_period(facts(result(0), idle), tasks, of_stream=True)
     assert {one.name for one, _ in run.metrics.points()}.isdisjoint(one.name for one in OF_TASKS)
     run.close()
     spans = [span["name"] for line in lines(tmp_path / jsonl.TRACES) for span in spans_of(line)]
@@ -290,7 +294,7 @@ def test_the_tasks_of_a_stream_alone_export_their_spans_if_there_is_a_backend(
 ) -> None:
     with receiver.http() as (address, taken):
         run = RunTelemetry(of_environment(address, monkeypatch, **HTTP), tmp_path, SystemClock())
-        run.record_period(facts(expired(1)), [PeriodTaskResults(0, 0, [expired(1)], None)], counted=True)
+        run.record_period(facts(expired(1)), [PeriodTaskResults(0, 0, [expired(1)], None)], of_stream=True)
         run.close()
     assert sorted(span.name for span in taken.spans) == ["mirror.period", "mirror.plan"]
 

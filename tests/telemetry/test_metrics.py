@@ -20,10 +20,11 @@ from mirror.telemetry.metrics import instruments
 from mirror.telemetry.metrics.instruments import ALL, Instrument, Kind
 from mirror.telemetry.metrics.metric_store import MAX_POINTS, OTHER, MetricStore
 from mirror.telemetry.metrics.record_results import (
+    record_counts,
     record_flow_info,
     record_groups,
+    record_outcomes,
     record_period,
-    record_results,
     record_state,
     record_sync,
     record_task,
@@ -52,7 +53,9 @@ def recorded_epoch() -> MetricStore:
         exactly_once_by="auto",
         naming="prefix",
     )
-    record_results(metrics, "f", [deep, expired(1), fenced])
+    results = [deep, expired(1), fenced]
+    record_counts(metrics, "f", results)
+    record_outcomes(metrics, "f", results)
     record_task(metrics, "f", a_task())
     record_period(metrics, "f", outcome="expired", ended_ms=AT_MS + 8_000, took_ms=8_000)
     return metrics
@@ -89,7 +92,7 @@ def test_record_results_sums_recorded_epoch() -> None:
 
 def test_second_epoch_adds_to_the_first() -> None:
     metrics = recorded_epoch()
-    record_results(metrics, "f", [result(0)])
+    record_counts(metrics, "f", [result(0)])
     record_task(metrics, "f", a_task())
     recorded = values(metrics)
     assert recorded["mirror.copied.records"] == {("f", "orders"): 240}

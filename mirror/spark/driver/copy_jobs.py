@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from mirror.client import TopicPartition
 from mirror.config.flow_rules import target_options
 from mirror.errors import KafkaError, MirrorError
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.model.assignments import EARLIER_ENDS_MS, target_of
 from mirror.relay.model.ranges import Outcome
-from mirror.relay.model.reports import NO_TASK
+from mirror.relay.model.reports import NO_TASK, ReportedCounts
 from mirror.relay.progress.control_record import newest_attempts
 from mirror.relay.progress.open_transactions import StuckTransactions, describe_oldest
-from mirror.relay.progress.status_values import StatusKind
 from mirror.runtime.clock import SystemClock
 from mirror.spark.discovery.additions import JobAdditions, gone, gone_line, lacks_some
 from mirror.spark.discovery.assigner import Assigner
@@ -29,6 +30,7 @@ from mirror.spark.planning.broker_retention import recommit_after_ms
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.status.target_progress import read_target_progress
 from mirror.spark.tasks.task_spec import TaskSpec, tasks_of
+from mirror.telemetry.task_report import MeasuredTasks
 from mirror.telemetry.traces.ids import period_id
 from mirror.timing import FOREVER_MS
 
@@ -37,10 +39,10 @@ if TYPE_CHECKING:
 
     from pyspark import SparkContext
 
-    from mirror.client import TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.observation import Sides
     from mirror.relay.model.ranges import Range
+    from mirror.relay.model.reports import PartitionReport
     from mirror.relay.progress.open_transactions import OpenTransaction, OpenTransactions
     from mirror.relay.progress.status_topic import StatusNews
     from mirror.spark.driver.flow_job import FlowJob
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from mirror.spark.supervision.control_record_thread import ClaimedRun
     from mirror.spark.tasks.options import FlowOptions
     from mirror.spark.tasks.task_spec import CopyTask
+    from mirror.telemetry.task_report import TaskReport
 
     Await = Callable[["FlowJob[CopyTask, CopiedTask]", Callable[[], None]], None]
     """Waits for the end of a job, and calls the function often meanwhile. Raises what the job raises."""
@@ -235,9 +238,7 @@ class FollowedJob:
         parts = self._parts
         reports = [report for report in news.partitions if report.task != NO_TASK]
         self._job_results.take(reports)
-        measured = {key.number for key, _, _ in news.records if key.kind is StatusKind.MEASURED}
-        found = parts.status.table.measured
-        self._job_results.measure([found[number] for number in measured if number in found])
+        self._job_results.measure(parts.status.measured_in(news))
         self._assigner.on_status(news.tasks, reports)
         for line in (*self._failures.failed(reports), *self._failures.failed_tasks(news.tasks)):
             parts.lines.warn(line)
@@ -282,6 +283,9 @@ class BoundedJob:
     def __init__(self, parts: JobParts) -> None:
         self._parts: Final = parts
         self._job: FlowJob[CopyTask, CopiedTask] | None = None
+        self._counts: Final = ReportedCounts(parts.run.run)
+        self._measured: Final = MeasuredTasks(parts.run.run)
+        self._lock: Final = threading.Lock()
 
     def prepare(self) -> None:
         """Plan the job. Raises MirrorError, OSError."""
@@ -317,9 +321,14 @@ class BoundedJob:
         reached = read_target_progress(options, parts.flow.name, lost)
         if plan.withheld and not cut_short:
             plan = replace(plan, withheld=self._still_open(plan.withheld))
-        reports = [task.report for task in ([] if self._job is None else self._job.results) if task.report is not None]
+        copied = [] if self._job is None else self._job.results
+        reports = [task.report for task in copied if task.report is not None]
+        self._record((report for task in copied for report in task.last_reports), reports)
         run = Period(plan=plan, attempts=attempts, reports=reports, began_ms=self._began_ms, ended_ms=ended_ms)
-        parts.results.end_run(run, join_results(plan, attempts, reached, cut_short=cut_short))
+        results = join_results(plan, attempts, reached, cut_short=cut_short)
+        targets = [(TopicPartition(one.target_topic, one.partition), one) for one in results]
+        parts.results.record_counts([one for target, one in targets if self._counts.latest(target) is None])
+        parts.results.end_run(run, results)
 
     def _attempts(self) -> list[AttemptResult]:
         return [] if self._job is None else [one for task in self._job.results for one in task.attempts]
@@ -338,7 +347,17 @@ class BoundedJob:
         return noteworthy
 
     def _on_news(self, news: StatusNews) -> None:
-        self._progress.on_reports(one for one in news.partitions if one.run == self._parts.run.run)
+        reports = [one for one in news.partitions if one.run == self._parts.run.run and one.task != NO_TASK]
+        self._progress.on_reports(reports)
+        self._record(reports, self._parts.status.measured_in(news))
+
+    def _record(self, reports: Iterable[PartitionReport], measured: Iterable[TaskReport]) -> None:
+        """Record what tasks report in the metrics, each count once. The last reports may overtake the news."""
+        with self._lock:
+            added = [one for report in reports if (one := self._counts.take(report)) is not None]
+            news = [new for report in measured if (new := self._measured.take(report)) is not None]
+        self._parts.results.record_counts(added)
+        self._parts.results.record_measured(news)
 
 
 def settle_within_ms(config: MirrorConfig, flow: FlowConfig) -> int:

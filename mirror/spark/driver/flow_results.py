@@ -77,20 +77,20 @@ class FlowResults:
             self._telemetry.record_plan(self._flow.name, plan.took_ms)
 
     def record_counts(self, results: list[RangeResult]) -> None:
-        """Measure what was counted in a period that goes on."""
+        """Measure what was copied since the last call."""
         self._telemetry.record_counts(self._flow.name, results)
 
     def record_measured(self, reports: list[TaskReport]) -> None:
-        """Record what the tasks of a stream have measured since the last call."""
+        """Record what the tasks have measured since the last call."""
         for report in reports:
             self._telemetry.record_task(self._flow.name, report)
 
     def end_run(self, run: Period, results: list[RangeResult]) -> None:
-        """Take the ``results`` of a scheduled run."""
+        """Take the ``results`` of a scheduled run, whose counts and measurements were recorded before."""
         self._status.returned(run.plan, run.attempts)
         self.report.partitions = results
         self._write_sync()
-        self._record(run, results, counted=False)
+        self._record(run, results, of_stream=False)
 
     def end_period(self, period: Period) -> None:
         """Take the results of a period, whose counts and measurements were recorded before."""
@@ -100,9 +100,9 @@ class FlowResults:
         at = f"{datetime.now().astimezone():%H:%M:%S}"
         self._consoles.print_table(f"{at} flow {self._flow.name}: period {number}: {period_line(results)}")
         self._consoles.write_json(period_json(self._flow.name, number, results))
-        self._record(period, results, counted=True)
+        self._record(period, results, of_stream=True)
 
-    def _record(self, period: Period, results: list[RangeResult], *, counted: bool) -> None:
+    def _record(self, period: Period, results: list[RangeResult], *, of_stream: bool) -> None:
         flow, plan = self._flow, period.plan
         facts = PeriodFacts(
             id=period_id(flow.name, self.report.run, plan.period),
@@ -116,8 +116,7 @@ class FlowResults:
             planned_ms=plan.took_ms,
             results=tuple(results),
         )
-        self._telemetry.record_period(facts, period.by_task(), counted=counted)
-        self._telemetry.export_metrics()
+        self._telemetry.record_period(facts, period.by_task(), of_stream=of_stream)
         if self._debug:
             for trace in dict.fromkeys(attempt.traceback for attempt in period.attempts if attempt.traceback):
                 self._consoles.traceback(trace)

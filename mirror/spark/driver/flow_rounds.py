@@ -139,7 +139,6 @@ class FlowRounds:
         self._report.groups = summary = summary_of(groups)
         with self._telemetry.metrics.lock:
             record_groups(self._telemetry.metrics, self._flow.name, summary)
-        self._telemetry.export_metrics()
         self._report_groups(summary)
 
     def write_sync(self) -> None:

@@ -24,7 +24,7 @@ from mirror.relay.model.reports import NO_TASK, PartitionReport
 from mirror.relay.progress import status_values
 from mirror.relay.progress.flow_topic import status_topic_of
 from mirror.relay.progress.status_topic import STATUS_MS, StatusFollower, StatusWriter
-from mirror.relay.progress.status_values import RunState
+from mirror.relay.progress.status_values import RunState, StatusKind
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.copy_rate import faster_rate
 from mirror.spark.ledger.initial_partitions import Selection
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.initial_partitions import InitialPartitions
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.status_table import Records
+    from mirror.telemetry.task_report import TaskReport
 
 _log: Final = logging.getLogger(__name__)
 
@@ -125,6 +126,12 @@ class RunStatus:
     def table(self) -> StatusTable:
         """What has been reported, by this run, too; it changes while the topic is followed."""
         return self._known
+
+    def measured_in(self, news: StatusNews) -> list[TaskReport]:
+        """Return the last measurements of those tasks that have reported some in ``news``."""
+        tasks = {key.number for key, _, _ in news.records if key.kind is StatusKind.MEASURED}
+        with self._lock:
+            return [self._known.measured[task] for task in tasks if task in self._known.measured]
 
     def snapshot(self) -> tuple[StatusTable, str]:
         """Return what has been reported until now, and why it may be out of date; an empty text: it is not."""

@@ -172,7 +172,6 @@ class StreamFlow:
             describe_flow(telemetry.metrics, settings.flow)
         with telemetry.metrics.lock:
             record_state(telemetry.metrics, self.name, None if now.state is FlowState.ENDED else now.state.value)
-        telemetry.export_metrics()
         if now.by_other_run:
             self.report.fenced = self.report.fenced or now.reason
         if settings is not None:

@@ -111,7 +111,6 @@ class LagMonitor:
             self._telemetry.remove_lags(self._flow.name)
         else:
             record_lags(self._telemetry, status)
-        self._telemetry.export_metrics()
 
 
 def pause_ms(interval_ms: int, took_ms: int, *, failed: bool) -> int:

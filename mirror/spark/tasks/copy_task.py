@@ -62,8 +62,7 @@ def copy_task(options: FlowOptions, task: CopyTask) -> CopiedTask:
         attempts = [AttemptResult(spec.task, attempt, failed(range_, line), trace) for range_ in ranges]
     else:
         attempts = [AttemptResult(spec.task, attempt, result) for result in results]
-    reports = [] if spec.first_period is None else last_reports.all()
-    return CopiedTask(attempts, spec.job, telemetry.finish() if telemetry else None, reports, invalid)
+    return CopiedTask(attempts, spec.job, telemetry.finish() if telemetry else None, last_reports.all(), invalid)
 
 
 def _telemetry(options: FlowOptions, copied: CopyTask, attempt: int) -> TaskTelemetry | None:
@@ -118,8 +117,6 @@ def _copy(
     from mirror.relay.task.copy_ranges import copy_ranges
 
     config, flow = options.load()
-    if telemetry is not None:
-        telemetry.describe_flow(flow.source, flow.target)
     of_target = target_options(config, flow)
     policy = replace(
         flow.copy_policy(spec.tasks),
@@ -133,7 +130,8 @@ def _copy(
         period_ms=spec.period_ms,
     )
     writer = StatusWriter(of_target, flow.name)
-    if telemetry is not None and spec.first_period is not None:
+    if telemetry is not None:
+        telemetry.describe_flow(flow.source, flow.target)
         telemetry.report_to(partial(writer.put, measured_key(spec.task)))
 
     def send(report: TaskState | PartitionReport) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from mirror.alignment.sync_state import SyncState
 from mirror.groups.summary import GroupsSummary
@@ -24,12 +24,6 @@ def record_flow_info(
     metrics.remove(instruments.FLOW_INFO, flow=flow)
     settings = {"delivery": delivery, "exactly_once_by": exactly_once_by, "naming": naming}
     metrics.set(instruments.FLOW_INFO, 1, flow=flow, **settings, version=VERSION)
-
-
-def record_results(metrics: MetricStore, flow: str, results: Sequence[RangeResult]) -> None:
-    """Record the results of a period's partitions."""
-    record_counts(metrics, flow, results)
-    record_outcomes(metrics, flow, results)
 
 
 def record_outcomes(metrics: MetricStore, flow: str, results: Iterable[RangeResult]) -> None:

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirror.client import Admin
+from mirror.client import Admin, TopicPartition
 from mirror.errors import AuthorizationFailed, FlowError, KafkaTimeout
 from mirror.meters import Histogram
 from mirror.relay.model.ranges import CountBasis, Outcome, RangeResult
+from mirror.relay.model.reports import PartitionReport
 from mirror.relay.progress import status_values
 from mirror.relay.progress.control_record import RunControl
 from mirror.relay.progress.status_topic import StatusNews, StatusRecord
+from mirror.relay.progress.status_values import StatusKind
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import is_away
 from mirror.spark.driver import copy_jobs, run_ending, run_status
@@ -45,14 +47,23 @@ from mirror.spark.supervision import control_record_thread
 from mirror.spark.supervision.control_record_thread import ControlRecordThread
 from mirror.spark.supervision.flow_states import Began, Held, JobEnded, Lost, OtherRunClaimed, Resumed
 from mirror.spark.tasks.options import FlowOptions
-from mirror.telemetry.metrics.instruments import COMMIT_DURATION, OF_TASKS, PHASES, PLAN_DURATION
+from mirror.telemetry.metrics.instruments import (
+    COMMIT_DURATION,
+    EXPIRIES,
+    FAILURES,
+    OF_TASKS,
+    OUTCOMES,
+    PHASES,
+    PLAN_DURATION,
+    RECORDS,
+)
 from mirror.telemetry.run_telemetry import RunTelemetry
 from mirror.telemetry.settings import TelemetrySettings
 from tests.polling import eventually
 from tests.spark.driver.test_tables import printed
 from tests.spark.fakes import SilentFollower
 from tests.spark.flow_harness import FlowHarness, configuration, use_fakes
-from tests.telemetry.results import a_task
+from tests.telemetry.results import a_task, expired
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,6 +185,7 @@ class Run(FlowHarness):
         assert not self._thread.is_alive()
         assert self.flow_report.ended is not None
         self.control_thread.close(30)
+        self.telemetry.close()
         return self.event
 
     def control(self, run: str = "") -> RunControlClient:
@@ -384,12 +396,27 @@ def test_a_job_is_cancelled_if_the_run_cannot_wait_for_it(tmp_path: Path, monkey
 
 
 class MeasuringTasks(SilentFollower):
-    """As a follower of the status topic, where task 0 has reported what it has measured."""
+    """As a follower of the status topic, where task 0 has reported what it has measured, and an expired partition."""
 
     def news(self, *_: object) -> StatusNews:
         measured = status_values.measured_key(0)
         value = status_values.decode(measured, status_values.encode(a_task(run="run-1")), "f")
-        return StatusNews(again=True, records=[StatusRecord(measured, value, 1)])
+        result = replace(expired(0), target_topic="a.orders", timeline=None)
+        target = TopicPartition("a.orders", 0)
+        report = PartitionReport(
+            target=target,
+            run="run-1",
+            job=1,
+            task=0,
+            attempt=0,
+            taken=0,
+            state=result.outcome.value,
+            sequence=1,
+            version=0,
+            result=result,
+        )
+        key = status_values.partition_key(StatusKind.PARTITION, target)
+        return StatusNews(again=True, records=[StatusRecord(measured, value, 1), StatusRecord(key, report, 1)])
 
 
 def measured_by(run: Run) -> dict[Instrument, float]:
@@ -401,25 +428,27 @@ def measured_by(run: Run) -> dict[Instrument, float]:
         }
 
 
-def test_the_measurements_of_tasks_are_recorded_while_a_stream_lives_and_once_a_run_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("follows", [True, False])
+def test_what_tasks_report_is_in_the_metrics_while_they_live_and_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, follows: bool
 ) -> None:
-    of_tasks = OF_TASKS | {PHASES, PLAN_DURATION}
-    run = Run(tmp_path, monkeypatch, follows=False, telemetry=TelemetrySettings())
-    run.begin().end()
-    assert run.ended() == JobEnded("in order")
-    assert measured_by(run).keys() >= of_tasks
-    assert (measured_by(run)[COMMIT_DURATION], measured_by(run)[PLAN_DURATION]) == (2, 1), "there are two tasks"
-
+    of_tasks = OF_TASKS | {PHASES, PLAN_DURATION, RECORDS, FAILURES, EXPIRIES}
     monkeypatch.setattr(run_status, "StatusFollower", MeasuringTasks)
-    run = Run(tmp_path, monkeypatch, telemetry=TelemetrySettings())
+    run = Run(tmp_path, monkeypatch, follows=follows, telemetry=TelemetrySettings())
     job = run.begin()
     eventually(lambda: measured_by(run).keys() >= of_tasks, what="what the task has reported")
-    assert (measured_by(run)[COMMIT_DURATION], measured_by(run)[PLAN_DURATION]) == (1, 1)
-    run.stream.stop()
+    found = measured_by(run)
+    assert (found[COMMIT_DURATION], found[PLAN_DURATION]) == (1, 1)
+    assert (found[RECORDS], found[FAILURES], found[EXPIRIES]) == (40, 1, 1)
+    assert OUTCOMES not in found
+    if follows:
+        run.stream.stop()
     job.end()
     assert run.ended() == JobEnded("in order")
-    assert measured_by(run)[COMMIT_DURATION] == 3, "there are three tasks, and one was counted before"
+    found = measured_by(run)
+    assert found[COMMIT_DURATION] == len(job.tasks), "one of the tasks was counted before"
+    assert (found[RECORDS], found[FAILURES], found[EXPIRIES]) == (40, 1, 1)
+    assert found[OUTCOMES] == 2
 
 
 def test_what_has_appeared_between_two_starts_of_a_flow_is_copied_from_its_first_record(

@@ -64,8 +64,8 @@ class Job:
             assert flow == "f"
             self.counted += [(one.topic, one.records) for one in results if one.records]
 
-        def record_period(facts: PeriodFacts, tasks: list[PeriodTaskResults], *, counted: bool) -> None:
-            assert counted
+        def record_period(facts: PeriodFacts, tasks: list[PeriodTaskResults], *, of_stream: bool) -> None:
+            assert of_stream
             self.recorded.append((facts.period, facts.began_ms, facts.ended_ms))
             self.task_reports += [(one.task, one.attempt, one.report) for one in tasks]
 
@@ -78,7 +78,6 @@ class Job:
                 record_counts=record_counts,
                 record_period=record_period,
                 record_task=lambda _, report: self.measured.append(report.commits.count),
-                export_metrics=lambda: None,
             ),
         )
         flow = cast("FlowConfig", SimpleNamespace(name="f", source="a", target="b"))

@@ -52,9 +52,7 @@ class Site(StreamSite):
         self.metrics = MetricStore()
         self.signals = Signals()
         self.rounds = list[None]()
-        telemetry = SimpleNamespace(
-            metrics=self.metrics, export_metrics=lambda: None, begin_round=lambda: self.rounds.append(None)
-        )
+        telemetry = SimpleNamespace(metrics=self.metrics, begin_round=lambda: self.rounds.append(None))
         super().__init__(
             cast("Any", SimpleNamespace(master="spark://h:1", _jsc=SimpleNamespace(sc=sc))),
             JobOptions(config=folder / "mirror.toml", report_dir=folder),

@@ -31,6 +31,7 @@ def size_of(site: StatusHarness, tmp_path: Path) -> dict[tuple[tuple[str, str], 
     telemetry = RunTelemetry(TelemetrySettings(), tmp_path, SystemClock())
     with site.watch() as watch:
         status = watch.read()
+    telemetry.close()
     record_lags(telemetry, status)
     found: dict[tuple[tuple[str, str], ...], object] = {
         one.attributes: one.value for kind, points in telemetry.metrics.points() if kind is INDEX_SIZE for one in points
