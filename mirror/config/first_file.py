@@ -23,13 +23,20 @@ _OUTSIDE: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class FirstCluster:
-    """What a first file says of a cluster; ``mechanism`` and ``username`` may be empty."""
+    """What a first file says of a cluster; ``mechanism``, ``username`` and ``ca`` may be empty."""
 
     name: str
     bootstrap: str
     protocol: str
     mechanism: str = ""
     username: str = ""
+    ca: str = ""
+    """The file with the CA of its certificates; empty: the system knows it."""
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether its listener has certificates."""
+        return self.protocol.endswith("SSL")
 
     @property
     def has_username(self) -> bool:
@@ -50,12 +57,13 @@ class FirstCluster:
             "sasl.mechanism": self.mechanism,
             _USER: self.username if self.has_username else "",
             "sasl.kerberos.service.name": "kafka" if self.mechanism == GSSAPI else "",
+            "ssl.truststore.location": self.ca if self.has_tls else "",
         }
         yield from (f'"{key}" = {json.dumps(value)}' for key, value in values.items() if value)
         for key, name in self.outside().items():
             file = name.removeprefix(PREFIX).lower()
             yield f'# "{key}" is the variable {name}, or the file {file} in the folder of --secrets-dir'
-        if self.protocol.endswith("SSL"):
+        if self.has_tls and not self.ca:
             yield '# "ssl.truststore.location" = "/etc/mirror/ca.pem" # if the system does not know the brokers\' CA'
 
 

@@ -11,7 +11,6 @@ import pytest
 from mirror.client import NewTopic, OffsetAndMetadata, Producer, TopicPartition
 from mirror.observation import Side
 from mirror.sandbox.cluster import Cluster as OwnCluster
-from tests import jvm
 from tests.alignment.test_on_brokers import Flow
 from tests.polling import eventually
 from tests.topic_creation import create_topics
@@ -27,7 +26,7 @@ _TWO_DAYS_MS = str(2 * 24 * 60 * 60 * 1000)
 @pytest.fixture
 def hostile_source() -> Iterator[Cluster]:
     """A cluster with more partitions of committed offsets than the target has."""
-    with OwnCluster(properties={"offsets.topic.num.partitions": "60"}, heap=jvm.BROKER) as cluster:
+    with OwnCluster(properties={"offsets.topic.num.partitions": "60"}) as cluster:
         yield cluster
 
 

@@ -66,6 +66,14 @@ def test_secrets_are_outside_of_the_file(mechanism: str, outside: dict[str, str]
     assert "--allow-principal User:reader" in result.stdout
 
 
+@pytest.mark.parametrize(("options", "ca"), [(["--source-ca", "ca.pem"], "ca.pem"), ([], None)])
+def test_a_file_has_the_authority_of_its_certificates(options: list[str], ca: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "mirror.toml"
+    assert _init(file, *SECURE, *options).exit_code == 0
+    assert tomllib.loads(file.read_text())["clusters"]["source"].get("ssl.truststore.location") == ca
+    assert ('# "ssl.truststore.location"' in file.read_text()) is (ca is None)
+
+
 def test_a_file_that_exists_stays_as_it_is_and_nothing_is_asked(tmp_path: Path) -> None:
     file = tmp_path / "mirror.toml"
     file.write_text("mine")
@@ -107,7 +115,7 @@ def test_at_a_terminal_it_asks_for_what_is_not_given(tmp_path: Path) -> None:
     with os.fdopen(ours, "wb", buffering=0) as terminal:
         process = subprocess.Popen(command, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, text=True)
         os.close(theirs)
-        terminal.write(b"berlin-1:9092\nberlin\nSASL\nSASL_SSL\n\nwriter\norders, clicks-.*\n")
+        terminal.write(b"berlin-1:9092\nberlin\nSASL\nSASL_SSL\n\nwriter\nca.pem\norders, clicks-.*\n")
         printed, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "to set: MIRROR_CLUSTERS__BERLIN__SASL_PASSWORD" in printed
@@ -117,5 +125,6 @@ def test_at_a_terminal_it_asks_for_what_is_not_given(tmp_path: Path) -> None:
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": "writer",
+        "ssl.truststore.location": "ca.pem",
     }
     assert written["flows"]["paris-berlin"]["topics"] == ["orders", "clicks-.*"]

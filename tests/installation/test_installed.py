@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +13,7 @@ from mirror.version import VERSION
 from tests.e2e.broker_side import Side
 from tests.installation.image import USER, Image
 from tests.installation.lowest import ROOT, outside
+from tests.installation.newcomer import STEPS, newcomer
 from tests.installation.test_base import built
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(1_800)]
@@ -33,22 +31,9 @@ def configured(folder: Path, source: Side, target: Side, topic: str) -> Path:
     return path
 
 
-def test_pipx_installs_the_wheel_and_the_command_copies(
-    tmp_path: Path, source_cluster: Cluster, target_cluster: Cluster
-) -> None:
-    source, target = Side(source_cluster.bootstrap_servers), Side(target_cluster.bootstrap_servers)
-    venv.create(tmp_path / "pipx", with_pip=True)
-    pipx = str(tmp_path / "pipx" / "bin" / "python")
-    subprocess.run([pipx, "-m", "pip", "install", "--quiet", "pipx"], env=outside(), check=True)
-    places = {"PIPX_HOME": str(tmp_path / "home"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
-    install = [pipx, "-m", "pipx", "install", "--python", sys.executable, f"{built(tmp_path)}[spark,report]"]
-    subprocess.run(install, env=outside() | places, check=True)
-    config = configured(tmp_path, source, target, "by-pipx")
-    command = [str(tmp_path / "bin" / "mirror"), "run", "--config", str(config), "--json"]
-    ran = subprocess.run(command, cwd=tmp_path, env=outside(), capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    assert json.loads(ran.stdout)["flows"][0]["records"] == len(VALUES)
-    assert target.read("a.by-pipx") == VALUES
+def test_what_the_document_says_leads_from_an_empty_home_to_the_first_copy(tmp_path: Path) -> None:
+    """By pipx, between two clusters that want passwords over TLS, with a plan that is written and applied."""
+    assert newcomer(tmp_path, built(tmp_path)).keys() == {one.command for one in STEPS}
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +56,8 @@ def test_the_image_runs_as_any_user_with_a_read_only_root(
     for command in ("check-config", "plan"):
         answer = image.run(command, "--config", "mirror.toml")
         assert "in-the-image" in answer.stdout, answer.stderr
+    doctor = image.run("doctor", "--config", "mirror.toml")
+    assert doctor.returncode == 0, doctor.stdout + doctor.stderr
     ran = image.run("run", "--config", "mirror.toml", "--json")
     assert ran.returncode == 0, ran.stderr
     assert target.read("a.in-the-image") == VALUES

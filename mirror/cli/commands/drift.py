@@ -112,7 +112,7 @@ def _apply_plan(
     loaded = load(config, secrets_dir=secrets_dir)
     plan.check_configuration(loaded)
     loaded = loaded.with_timeout(timeout)
-    flows = [loaded.flows[name] for name in plan.flows]
+    flows = [flow for name in plan.flows for flow in loaded.select(name)]
     checked = ask_each(loaded, flows, lambda one, sides: in_step.check_plan(loaded, one, sides, plan), debug=debug)
     if checked.errors:
         print_notice("nothing was changed")

@@ -26,6 +26,7 @@ _DEFAULT: Final = Path("mirror.toml")
 _NAME_HELP: Final = "Its name in the configuration."
 _PROTOCOL_HELP: Final = f"Its security.protocol: {', '.join(PROTOCOLS)}."
 _MECHANISM_HELP: Final = f"Its sasl.mechanism: {', '.join(MECHANISMS)}."
+_CA_HELP: Final = "The file with the CA of its certificates, if the system does not know it."
 _USER_HELP: Final = "Its user, of PLAIN and SCRAM; a password is never written."
 
 
@@ -37,6 +38,7 @@ class _Given(NamedTuple):
     protocol: str
     mechanism: str | None
     username: str | None
+    ca: Path | None
 
 
 def init(
@@ -51,10 +53,12 @@ def init(
     source_protocol: Annotated[str, typer.Option("--source-protocol", help=_PROTOCOL_HELP)] = PROTOCOLS[0],
     source_mechanism: Annotated[str | None, typer.Option("--source-mechanism", help=_MECHANISM_HELP)] = None,
     source_user: Annotated[str | None, typer.Option("--source-user", help=_USER_HELP)] = None,
+    source_ca: Annotated[Path | None, typer.Option("--source-ca", help=_CA_HELP)] = None,
     target_name: Annotated[str, typer.Option("--target-name", help=_NAME_HELP)] = "target",
     target_protocol: Annotated[str, typer.Option("--target-protocol", help=_PROTOCOL_HELP)] = PROTOCOLS[0],
     target_mechanism: Annotated[str | None, typer.Option("--target-mechanism", help=_MECHANISM_HELP)] = None,
     target_user: Annotated[str | None, typer.Option("--target-user", help=_USER_HELP)] = None,
+    target_ca: Annotated[Path | None, typer.Option("--target-ca", help=_CA_HELP)] = None,
     output: Annotated[Path, typer.Option("--output", dir_okay=False, help="The file; it must not exist.")] = _DEFAULT,
 ) -> None:
     """Write a first configuration of two clusters and a flow, and print what to grant and how to go on.
@@ -66,8 +70,8 @@ def init(
     if output.exists():
         raise _exists(output)
     clusters = (
-        _cluster("source", _Given(source, source_name, source_protocol, source_mechanism, source_user)),
-        _cluster("target", _Given(target, target_name, target_protocol, target_mechanism, target_user)),
+        _cluster("source", _Given(source, source_name, source_protocol, source_mechanism, source_user, source_ca)),
+        _cluster("target", _Given(target, target_name, target_protocol, target_mechanism, target_user, target_ca)),
     )
     topics = topics or _asked("--topic", "topics to copy, with commas", None).replace(" ", "").split(",")
     text = first_file(*clusters, topics)
@@ -88,7 +92,7 @@ def _print(written: Path, clusters: tuple[FirstCluster, FirstCluster], config: M
     for one in clusters:
         for key, variable in one.outside().items():
             print(f"to set: {variable} ({key} of {one.name}), or as a file of --secrets-dir, as {written} says")
-    print("to grant, if the clusters have ACLs:")
+    print("to grant, if the clusters have ACLs (with --command-config FILE for an administrator's login):")
     users = {side: f"User:{one.username or '...'}" for side, one in zip(Side, clusters, strict=True)}
     (flow,) = config.flows.values()
     for command in grant_commands(config, flow, users):
@@ -104,7 +108,8 @@ def _print(written: Path, clusters: tuple[FirstCluster, FirstCluster], config: M
 def _cluster(side: str, given: _Given) -> FirstCluster:
     """Return what is given of a cluster; if its brokers are not, ask for all of it."""
     if given.bootstrap is not None:
-        return FirstCluster(given.name, given.bootstrap, given.protocol, given.mechanism or "", given.username or "")
+        login = (given.protocol, given.mechanism or "", given.username or "")
+        return FirstCluster(given.name, given.bootstrap, *login, str(given.ca or ""))
     bootstrap = _asked(f"--{side}", f"{side}: brokers, as host:port with commas", None)
     name = _asked("", f"{side}: its name", given.name)
     protocol = _asked("", f"{side}: security.protocol", given.protocol, PROTOCOLS)
@@ -112,7 +117,12 @@ def _cluster(side: str, given: _Given) -> FirstCluster:
     if protocol.startswith("SASL"):
         mechanism = _asked("", f"{side}: sasl.mechanism", given.mechanism or "SCRAM-SHA-512", MECHANISMS)
     one = FirstCluster(name, bootstrap, protocol, mechanism)
-    return replace(one, username=_asked("", f"{side}: sasl.username", given.username)) if one.has_username else one
+    if one.has_username:
+        one = replace(one, username=_asked("", f"{side}: sasl.username", given.username))
+    if one.has_tls:
+        question = f"{side}: the file with the CA of its certificates, or nothing if the system knows it"
+        one = replace(one, ca=_asked("", question, str(given.ca or "")))
+    return one
 
 
 def _asked(option: str, question: str, default: str | None, choices: tuple[str, ...] = ()) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from mirror.groups.summary import counted
 from mirror.spark.clusters import open_sides
 from mirror.spark.driver.flow_job import FlowJob, JobLabel
 from mirror.spark.driver.verify_options import parse_position
@@ -86,7 +87,7 @@ class FlowVerifier:
         ]
         label = JobLabel.of(flow.name, f"mirror verify {flow.name}: {flow.source} and {flow.target}", "verify")
         count = sum(len(task.ranges) for task in tasks)
-        self._on_progress(f"flow {flow.name}: comparing {count} partitions in {len(tasks)} tasks")
+        self._on_progress(f"flow {flow.name}: comparing {counted(count, 'partition')} in {counted(len(tasks), 'task')}")
         return [result for results in FlowJob(context, tasks, verify_task, label).run() for result in results]
 
     def _keep(self, flow: FlowConfig, proof: Proof, report: FlowVerification) -> str:
