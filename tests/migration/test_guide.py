@@ -11,10 +11,8 @@ import typer
 
 from mirror.cli.app import app
 from mirror.migration import known_keys
-from mirror.migration.tables.equivalents import CONNECTOR, remark
-from mirror.telemetry.metrics import instruments
-from mirror.telemetry.metrics.instruments import Instrument
-from tests.migration.guide import GUIDE, JMX_ATTRIBUTES, commands, with_table
+from mirror.migration.tables.equivalents import CLIENT, CONNECTOR, remark
+from tests.migration.guide import GUIDE, JMX_ATTRIBUTES, METRICS, commands, with_table
 
 TEXT = GUIDE.read_text("utf-8")
 COMMANDS = commands()
@@ -60,10 +58,11 @@ def test_every_setting_of_mirrormaker_is_in_the_guide() -> None:
     assert written <= named
 
 
-def test_metrics_beside_those_of_mirrormaker_exist() -> None:
-    rows = [line.split("|")[1:3] for line in section("Metrics").splitlines() if line.startswith(("| `", "| none"))]
-    theirs = {name for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
-    ours = {name for row in rows for name in re.findall(r"`([^`]+)`", row[1])}
-    assert theirs == {name for name in JMX_ATTRIBUTES if not name.endswith(("-min", "-max", "-avg"))}
-    assert ours
-    assert ours <= {one.name for one in vars(instruments).values() if isinstance(one, Instrument)}
+def test_every_metric_of_mirrormaker_has_its_equal() -> None:
+    theirs = [name for attributes, _, _ in METRICS for name in attributes]
+    assert sorted(theirs) == sorted(name for name in JMX_ATTRIBUTES if not name.endswith(("-min", "-max", "-avg")))
+    assert all(ours for _, ours, _ in METRICS)
+    assert {remarks["metric"].action for remarks in (CONNECTOR, CLIENT)} == {
+        "see Metrics in mirror/migration/README.md"
+    }
+    assert section("Metrics")
