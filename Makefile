@@ -33,6 +33,10 @@ SOURCES := $(shell find mirror -type f -not -name '*.pyc')
 COVERAGE_FLOOR := 85
 NEEDS_NOTHING := not brokers and not spark and not browser and not prometheus and not cluster
 QUICK := $(NEEDS_NOTHING) and not slow and not timed
+# `$(TAKES) NAME COMMAND...` runs the command, and prints how long it took.
+TAKES := bash -c '"$$@"; status=$$?; echo "tests: $$0 took $$SECONDS s"; exit $$status'
+# What `make rewritten` has collected.
+TIMED := build/timed.txt
 # In the order of tests/conftest.py. Tests wait for half of their time, the timed ones for two thirds, so that there may be
 # more workers than cores. All but one start clusters, of up to eight JVMs, at once.
 WORKERS := --dist loadscope --no-loadscope-reorder --numprocesses
@@ -96,9 +100,12 @@ run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checke
 
 test: ## lint, types, and the tests, also on real brokers and Spark; the longest: make cluster
 	@# Downloads, the type checker and the JVMs that write archives take turns at the cores.
-	@$(MAKE) --no-print-directory --jobs --output-sync=target packages brokers oldest base lint rewritten $(ARCHIVES)
-	$(BIN)/pytest $(WORKERS) 5 -m "not timed and not cluster" --durations=12
-	$(BIN)/pytest $(WORKERS) 3 -m "timed and not cluster" --durations=12
+	@$(TAKES) 'preparation' $(MAKE) --no-print-directory --jobs --output-sync=target \
+		packages brokers oldest base lint rewritten $(ARCHIVES)
+	$(TAKES) 'part 1' $(BIN)/pytest $(WORKERS) 5 -m "not timed and not cluster" --durations=40
+	@# Only the files that have such tests: each worker would import and collect all others, too (8 s of CPU).
+	$(TAKES) 'part 2' $(BIN)/pytest $(WORKERS) 3 -m "timed and not cluster" --durations=20 \
+		$$(sed -n 's/^\(tests\/.*\.py\): [0-9]*$$/\1/p' $(TIMED))
 
 # One after the other: apt-get locks its lists.
 .PHONY: packages
@@ -121,11 +128,12 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports
 	PYTHONPATH=. $(BIN)/python -m tests.links
 
-# pytest keeps the tests' modules with their rewritten asserts: each of its workers would rewrite them all (6 s of CPU).
+# pytest keeps the tests' modules with their rewritten asserts: each of its workers would rewrite them all (6 s of CPU). The
+# list has each file that has timed tests.
 .PHONY: rewritten
 rewritten: $(INSTALLED)
 	@mkdir -p build
-	@$(BIN)/pytest --collect-only --quiet --quiet > build/collected.txt || { cat build/collected.txt; exit 1; }
+	@$(BIN)/pytest --collect-only --quiet --quiet -m "timed and not cluster" > $(TIMED) || { cat $(TIMED); exit 1; }
 
 # Without it each of the tests' many sessions of Spark takes 4 s of CPU more. Where it cannot be made they do without.
 $(SPARK_ARCHIVE): $(INSTALLED) tests/spark_archive.py

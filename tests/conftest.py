@@ -49,10 +49,19 @@ _TOGETHER = (
     ),
     (
         "tests/conformance/test_fake_sequences.py",
+        "tests/conformance/test_fake_topics.py",
         "tests/conformance/test_fake_transactions.py",
         "tests/conformance/test_fenced_batches.py",
         "tests/conformance/test_producer_takeover.py",
     ),
+    # Timed, on the same three brokers.
+    (
+        "tests/conformance/test_admin_backoff.py",
+        "tests/conformance/test_consumer_timeouts.py",
+        "tests/conformance/test_producer_backoff.py",
+        "tests/conformance/test_producer_blocking.py",
+    ),
+    ("tests/copying/test_corrupt.py",),
     ("tests/copying/test_forgotten.py",),
     # Two workers have the cluster of tests/copying.
     (
@@ -82,6 +91,9 @@ _TOGETHER = (
     ("tests/mirrormaker/test_kafkas_classes.py",),
     ("tests/security/",),
     ("tests/telemetry/test_report_in_browser.py",),
+    # They parse all modules.
+    ("tests/cli/test_advised_commands.py",),
+    ("tests/test_glossary.py",),
 )
 """Paths whose tests share what is too large, or takes too long, for each worker to have: one worker runs them all."""
 _LONG = (

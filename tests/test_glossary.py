@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -56,29 +57,28 @@ TERMS: Final = terms()
 IN_CODE: Final = [term for term in TERMS if term.code != _OF_DOCUMENTS]
 
 
+# Not while the tests are collected: each worker of the suite collects all tests.
+@functools.cache
 def _modules() -> dict[str, ast.Module]:
     return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
 
 
-MODULES: Final = _modules()
-
-
+@functools.cache
 def _classes() -> dict[str, list[str]]:
     """Return the modules that define a class, by its name."""
     found = defaultdict(list)
-    for path, tree in MODULES.items():
+    for path, tree in _modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 found[node.name].append(path)
     return found
 
 
-CLASSES: Final = _classes()
-
-
 def _names_in(module: str, owner: str) -> set[str]:
     """Return the names of the fields and methods of a class."""
-    (body,) = (node.body for node in ast.walk(MODULES[module]) if isinstance(node, ast.ClassDef) and node.name == owner)
+    (body,) = (
+        node.body for node in ast.walk(_modules()[module]) if isinstance(node, ast.ClassDef) and node.name == owner
+    )
     names: set[str] = set()
     for node in body:
         match node:
@@ -99,7 +99,7 @@ def test_the_glossary_is_read() -> None:
 @pytest.mark.parametrize("term", IN_CODE, ids=lambda term: term.name)
 def test_a_term_names_one_class_or_one_field(term: Term) -> None:
     owner, field = term.symbol
-    assert CLASSES[owner] == [term.module], f"the class of {term.name!r} is not the only one of its name"
+    assert _classes()[owner] == [term.module], f"the class of {term.name!r} is not the only one of its name"
     if field:
         assert field in _names_in(term.module, owner), term
 
@@ -107,7 +107,7 @@ def test_a_term_names_one_class_or_one_field(term: Term) -> None:
 @pytest.mark.parametrize("term", IN_CODE, ids=lambda term: term.name)
 def test_no_other_class_has_the_name_of_a_term(term: Term) -> None:
     name = "".join(word.capitalize() for word in term.words)
-    others = [path for path in CLASSES.get(name, []) if (name, path) != (term.symbol[0], term.module)]
+    others = [path for path in _classes().get(name, []) if (name, path) != (term.symbol[0], term.module)]
     assert others == [], f"{name} means the {term.name} of {term.code}: give the class another name"
 
 
@@ -117,7 +117,7 @@ def test_no_module_elsewhere_has_the_name_of_a_term(term: Term) -> None:
     own = str(Path(term.module).parent)
     others = [
         path
-        for path in MODULES
+        for path in _modules()
         if Path(path).stem in {name, f"{name}s"}
         and str(Path(path).parent) not in {own, *_NAMED_BY_USERS}
         and path not in _SAME_SENSE

@@ -11,6 +11,7 @@ import pytest
 from mirror.client import NewTopic, OffsetAndMetadata, Producer, TopicPartition
 from mirror.observation import Side
 from mirror.sandbox.cluster import Cluster as OwnCluster
+from tests import jvm
 from tests.alignment.test_on_brokers import Flow
 from tests.polling import eventually
 from tests.topic_creation import create_topics
@@ -26,7 +27,7 @@ _TWO_DAYS_MS = str(2 * 24 * 60 * 60 * 1000)
 @pytest.fixture
 def hostile_source() -> Iterator[Cluster]:
     """A cluster with more partitions of committed offsets than the target has."""
-    with OwnCluster(properties={"offsets.topic.num.partitions": "60"}) as cluster:
+    with OwnCluster(properties={"offsets.topic.num.partitions": "60"}, heap=jvm.BROKER) as cluster:
         yield cluster
 
 

@@ -78,6 +78,8 @@ def test_the_shared_clusters_are_two(source_cluster: Cluster, target_cluster: Cl
     assert cluster_id(source_cluster) != cluster_id(target_cluster)
 
 
+# The suite's tests in tests/conformance and tests/copying do all of this to their brokers.
+@pytest.mark.cluster
 def test_pause_resume_kill_and_restart(new_cluster: NewCluster, unique: Callable[[str], str]) -> None:
     # A killed broker is registered until its session ends; the restart waits for that.
     cluster = new_cluster(properties={"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"})
@@ -122,6 +124,8 @@ def test_three_brokers_survive_the_kill_of_one(new_cluster: NewCluster, unique: 
     assert read_one(cluster.bootstrap_servers, topic, unique("readers")) == b"still there"
 
 
+# In the suite, test_up_status_down looks for both after `mirror sandbox down`.
+@pytest.mark.cluster
 def test_stop_leaves_no_process_and_no_data(tmp_path: Path) -> None:
     cluster = Cluster(directory=tmp_path / "data")
     with cluster:
@@ -132,6 +136,8 @@ def test_stop_leaves_no_process_and_no_data(tmp_path: Path) -> None:
     cluster.stop()  # once more does no harm
 
 
+# The suite's tests in tests/security have five further listeners.
+@pytest.mark.cluster
 def test_a_further_listener_has_its_own_port(new_cluster: NewCluster) -> None:
     cluster = new_cluster(listeners={"SECOND": "PLAINTEXT"})
     assert cluster.bootstrap("SECOND") != cluster.bootstrap_servers
@@ -224,7 +230,7 @@ def test_up_status_down(tmp_path: Path) -> None:
     assert "nothing runs" in sandbox("status", "--dir", folder, expect=1).stdout
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sign", [pytest.param(signal.SIGINT, marks=pytest.mark.cluster), signal.SIGTERM])
 def test_an_interrupted_up_leaves_nothing(tmp_path: Path, sign: signal.Signals) -> None:
     folder = tmp_path / "pair"
     record = folder / "source" / "cluster.json"

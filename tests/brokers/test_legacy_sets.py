@@ -25,7 +25,8 @@ from tests.conftest import NewCluster
 from tests.polling import eventually
 from tests.wire.legacy_sets import whole_set
 
-pytestmark = pytest.mark.brokers
+# In the suite, tests/copying/test_harm.py copies such a log.
+pytestmark = [pytest.mark.brokers, pytest.mark.cluster]
 
 TIME = 1_500_000_000_000
 SETS = [(magic, codec) for magic in (0, 1) for codec in ("none", "gzip", "snappy", "lz4")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,8 @@ def _texts(node: ast.AST) -> Iterator[str]:
         yield from _texts(child)
 
 
+# Not while the tests are collected: each worker of the suite collects all tests.
+@functools.cache
 def _all_texts() -> list[tuple[str, str]]:
     return [
         (str(path.relative_to(_ROOT)), text)
@@ -50,12 +53,11 @@ def _options_of(name: str) -> set[str]:
 
 _GROUP: Final[Any] = get_command(app)
 _NAMES: Final = set(_GROUP.commands)
-_TEXTS: Final = _all_texts()
 
 
 def test_commands_and_options_that_texts_name_exist() -> None:
     found = set[str]()
-    for path, text in _TEXTS:
+    for path, text in _all_texts():
         for name, rest in _COMMAND.findall(text):
             options = set(re.findall(r"--[a-z-]+", rest))
             if name not in _NAMES:
@@ -70,7 +72,7 @@ def test_commands_and_options_that_texts_name_exist() -> None:
 def test_values_of_settings_that_texts_name_are_allowed() -> None:
     keys = {name.replace("_", "-"): name for name in FlowConfig.model_fields}
     found = set[str]()
-    for path, text in _TEXTS:
+    for path, text in _all_texts():
         for key, value in _SETTING.findall(text):
             if key not in keys or key in {"source", "target", "name"}:
                 continue

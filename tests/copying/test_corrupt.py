@@ -245,6 +245,8 @@ def test_batch_damaged_in_transit_is_fetched_again_and_copied(filled: TwoCluster
     filled.equal(topic, PARTITIONS)
 
 
+# In the suite, the proxy damages a bit of a response in the same way.
+@pytest.mark.cluster
 def test_log_damaged_on_disk_stops_only_its_partition(target_cluster: Cluster) -> None:
     """A byte changes in a segment while its broker is down; a broker does not recover logs after a clean shutdown."""
     with Cluster(heap=jvm.BROKER) as source:

@@ -34,7 +34,9 @@ def _left_by_a_task(pair: TwoClusters, partitions: int, **policy: Any) -> int:
     return gc.collect()
 
 
-@pytest.mark.parametrize("way", _WAYS)
+@pytest.mark.parametrize(
+    "way", ["sequences", *(pytest.param(way, marks=pytest.mark.cluster) for way in list(_WAYS)[1:])]
+)
 def test_copies_are_freed_without_a_collection(pair: TwoClusters, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     monkeypatch.setattr("mirror.relay.task.copy_ranges.collect_ended_tasks", lambda: None)
     gc.disable()

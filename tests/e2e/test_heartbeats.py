@@ -12,7 +12,8 @@ from tests.e2e.site import Site, flow
 from tests.e2e.test_stream import SHORT, Stream
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
+# In the suite, tests/mirrormaker/test_kafkas_classes.py copies heartbeats between real brokers.
+pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
 
 WITH_HEARTBEATS = "[flows.f.mirrormaker]\nheartbeats = true\n"
 
@@ -39,7 +40,6 @@ def test_a_run_writes_one_heartbeat_and_copies_it(
     assert source.config(HEARTBEATS)["cleanup.policy"] == "compact"
 
 
-@pytest.mark.cluster
 def test_heartbeats_of_a_stream_arrive_until_it_ends(
     site: Site, source: Side, target: Side, unique: Callable[[str], str]
 ) -> None:

@@ -170,6 +170,8 @@ def test_no_secret_is_shown(
     assert [any(program in line for line in lines) for program in (b"java", b"pyspark", b"mirror.cli")] == [True] * 3
 
 
+# The suite has the batch run above, which prints the same lines and leaves more files.
+@pytest.mark.cluster
 def test_a_stream_shows_no_secret_in_plain_lines_and_to_who_scrapes_it(
     secured: Secured, target_cluster: Cluster, site: Site, topic: str, tokens: list[str]
 ) -> None:

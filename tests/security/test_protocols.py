@@ -33,6 +33,8 @@ from tests.security.conftest import CLIENT_SECRET, MECHANISMS, PASSWORD, USER, S
 pytestmark = pytest.mark.brokers
 
 STORE_PASSWORD = "store-4711"
+_BETWEEN_TURNS_S = 0.02
+"""Seconds until sessions end take much CPU otherwise."""
 
 
 def batch(values: list[bytes]) -> Batch:
@@ -297,6 +299,7 @@ def traffic(clients: list[Traffic], over: Callable[[], bool]) -> None:
             assert time.monotonic() < until, "not within 200 s"
             for client in clients:
                 client.turn()
+            time.sleep(_BETWEEN_TURNS_S)
     finally:
         for client in clients:
             client.close()

@@ -98,7 +98,7 @@ def _committed(log: PartitionLog) -> dict[int, bytes]:
     return {at: value for at, value in _all(log).items() if not any(at in span for span in spans)}
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.cluster) for seed in range(3, 8))])
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_is_lost_and_nothing_is_doubled_that_was_not(
     monkeypatch: pytest.MonkeyPatch, way: str, seed: int

@@ -1,4 +1,7 @@
-"""The report in a real browser without a network: it opens with its curves, and an expiry is found and opened."""
+"""The report in a real browser without a network: it opens with its curves, and an expiry is found and opened.
+
+`make cluster` has what only concerns how it looks.
+"""
 
 from __future__ import annotations
 
@@ -101,6 +104,10 @@ EXPIRY = {
 
 def test_page_opens_with_all_curves(page: Page, sick: str) -> None:
     page.open(sick)
+    assert page.value(f"{first('[data-ranges]')}.hidden"), "charts of an unhealthy run show the whole run"
+    for chart in ("total", "lines", "slow"):
+        page.wait(f"{first(f'[data-chart={chart}]')}.dataset.drawn")
+    assert page.value("window.scrollY") == 0, "charts are drawn without scrolling"
     for chart in ("total", "lines", "slow"):
         drawn(page, chart)
     traces = f"[...{first('[data-chart=lines]')}.querySelectorAll('.scatterlayer .trace')]"
@@ -114,13 +121,7 @@ def test_page_opens_with_all_curves(page: Page, sick: str) -> None:
     assert page.value(f"{first('[data-chart=slow]')}.querySelectorAll('.bars .point').length") > 20
 
 
-def test_charts_are_drawn_without_scrolling(page: Page, sick: str) -> None:
-    page.open(sick)
-    for chart in ("total", "lines", "slow"):
-        page.wait(f"{first(f'[data-chart={chart}]')}.dataset.drawn")
-    assert page.value("window.scrollY") == 0
-
-
+@pytest.mark.cluster
 def test_printing_draws_the_charts_first(page: Page, sick: str) -> None:
     page.open(sick)
     for chart in ("total", "lines", "slow"):
@@ -131,6 +132,7 @@ def test_printing_draws_the_charts_first(page: Page, sick: str) -> None:
     assert page.value("document.querySelectorAll('[data-chart][data-drawn] .main-svg').length") >= 3
 
 
+@pytest.mark.cluster
 def test_ten_of_many_partitions_have_lines_and_the_others_share_two(page: Page, folder: Path) -> None:
     page.open(written(folder, "large", runs.large_run()))
     drawn(page, "lines")
@@ -147,6 +149,7 @@ def test_ten_of_many_partitions_have_lines_and_the_others_share_two(page: Page, 
     assert 0 < page.value(f"Math.max(...{data}[0].y)") <= maximum
 
 
+@pytest.mark.cluster
 def test_charts_of_a_stream_show_its_catch_up(page: Page, folder: Path) -> None:
     """Four minutes of it in ten hours; both can be looked at."""
     page.open(written(folder, "stream", runs.long_stream()))
@@ -159,11 +162,6 @@ def test_charts_of_a_stream_show_its_catch_up(page: Page, folder: Path) -> None:
     page.click(first("[data-range=all]"))
     page.wait(f"{span_ms} > 30_000_000")
     assert page.value(f"{first('[data-range=all]')}.getAttribute('aria-pressed')") == "true"
-
-
-def test_charts_of_an_unhealthy_run_show_the_whole_run(page: Page, sick: str) -> None:
-    page.open(sick)
-    assert page.value(f"{first('[data-ranges]')}.hidden")
 
 
 def test_expiry_is_found_and_opened_from_the_table(page: Page, sick: str) -> None:
@@ -256,6 +254,7 @@ def test_table_can_be_searched_filtered_and_sorted(page: Page, folder: Path) -> 
     assert page.value(f"{first('th[aria-sort]')}.dataset.key") == "records"
 
 
+@pytest.mark.cluster
 def test_ways_have_a_column_only_if_the_flow_does_not_say_them(page: Page, folder: Path) -> None:
     young = replace(runs.healthy(0), way="sequences", way_reason="records are younger than 12 h")
     old = replace(runs.healthy(1), way="transactions", way_reason="records are older than 12 h")
@@ -275,6 +274,7 @@ def lightness(page: Page, selector: str, what: str = "backgroundColor") -> float
     return sum(map(float, numbers[:3])) / 3
 
 
+@pytest.mark.cluster
 def test_page_has_light_and_dark_colours(page: Page, sick: str) -> None:
     page.prefers("light")
     page.open(sick)
@@ -332,6 +332,7 @@ def test_flows_are_switched(page: Page, folder: Path) -> None:
     page.wait(f"!{DETAIL}.hidden && !{first('#flow-0')}.hidden")
 
 
+@pytest.mark.cluster
 def test_page_fits_a_narrow_window(page: Page, sick: str) -> None:
     page.size(420, 800)
     page.open(sick)

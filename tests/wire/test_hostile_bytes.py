@@ -20,6 +20,7 @@ from tests.fakes.record_batches import build
 from tests.wire.strategies import IDS, VERSIONS, entities, response_schema
 
 _LIES = (b"\xff\xff\xff\xff\x07", b"\xfe\xff\xff\xff\x0f", b"\xff" * 10, b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0")
+_MORE = 3 if settings.get_current_profile_name() == "explore" else 1
 
 
 def _valid(data: st.DataObject, api: Api, version: int) -> bytes:
@@ -31,7 +32,7 @@ def _valid(data: st.DataObject, api: Api, version: int) -> bytes:
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS, ids=IDS)
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=4 * _MORE, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_damaged_answer_is_read_or_refused_in_one_way(api: Api, version: int, data: st.DataObject) -> None:
     frame = bytearray(_valid(data, api, version))
@@ -50,7 +51,7 @@ def test_a_damaged_answer_is_read_or_refused_in_one_way(api: Api, version: int, 
         codec.decode_response(api, version, frame)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50 * _MORE)
 @given(st.sampled_from(VERSIONS), st.binary(max_size=300))
 def test_random_bytes_are_read_or_refused_in_one_way(spec: tuple[Api, int], junk: bytes) -> None:
     with contextlib.suppress(ProtocolError):
@@ -58,7 +59,7 @@ def test_random_bytes_are_read_or_refused_in_one_way(spec: tuple[Api, int], junk
 
 
 @pytest.mark.parametrize(("api", "version"), VERSIONS, ids=IDS)
-@settings(max_examples=3)
+@settings(max_examples=_MORE)
 @given(data=st.data())
 def test_every_truncation_of_an_answer_is_refused(api: Api, version: int, data: st.DataObject) -> None:
     whole = _valid(data, api, version)
@@ -96,7 +97,7 @@ def test_a_short_frame_has_no_correlation_id() -> None:
         codec.peek_int16(bytearray(5), 4)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50 * _MORE)
 @given(st.data())
 def test_damaged_records_are_split_or_refused_in_one_way(data: st.DataObject) -> None:
     records = bytearray(build((b"one", b"two")) + build((b"three",), base_offset=2))

@@ -133,8 +133,8 @@ EverythingModel = _model(
     trickles=True,
 )
 
-_MORE = {"explore": 30, "mutations": 15}.get(settings.get_current_profile_name(), 1)
-_SETTINGS = settings(max_examples=8 * _MORE, stateful_step_count=6)
+_MORE = {"explore": 80, "mutations": 40}.get(settings.get_current_profile_name(), 1)
+_SETTINGS = settings(max_examples=3 * _MORE, stateful_step_count=6)
 TestMoves = MovesModel.TestCase
 TestMoves.settings = _SETTINGS
 TestPlans = PlansModel.TestCase
