@@ -84,7 +84,7 @@ class FlowsReader(Closing):
                     line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
                     away = {name: _line(one) for name, one in sides.away.items()}
                     found = self.readings.failed(flow.name, _line(line), away, self._clock.unix_ms())
-                    record_flow(self._metrics, found, is_new=False)
+                    record_flow(self._metrics, found)
                     is_whole = False
                 if not is_whole:
                     clusters.close()  # what has waited for a cluster connects again
@@ -103,7 +103,7 @@ class FlowsReader(Closing):
             line = "" if error is None else _line(error)
             record_cluster(self._metrics, self.readings.asked(name, line, self._clock.unix_ms()))
         status = reader.read(sides)
-        record_flow(self._metrics, self.readings.read(status), is_new=True)
+        record_flow(self._metrics, self.readings.read(status))
         return not status.away
 
 

@@ -28,10 +28,10 @@ def record_cluster(metrics: MetricStore, reading: ClusterReading) -> None:
         metrics.set(instruments.CLUSTER_ANSWER, _seconds(reading.answered_ms), cluster=reading.name)
 
 
-def record_flow(metrics: MetricStore, reading: FlowReading, *, is_new: bool) -> None:
-    """Record what is known of a flow; ``is_new``: a reading has just shown its status.
+def record_flow(metrics: MetricStore, reading: FlowReading) -> None:
+    """Record what is known of a flow.
 
-    Of what the reading has not shown, the values stay, with the time of the last one that has.
+    Of what the newest reading has not shown, the values stay, with the time of the last one that has.
     """
     flow, status, condition = reading.flow, reading.status, reading.condition
     with metrics.lock:
@@ -40,8 +40,6 @@ def record_flow(metrics: MetricStore, reading: FlowReading, *, is_new: bool) -> 
             return
         record_state(metrics, flow, condition.name.value)
         metrics.set(instruments.FLOW_SUCCESS, condition.success_ms / 1000, flow=flow)
-        if not is_new or status.target in status.away:
-            return
         record_evidence(metrics, flow, status.evidence)
         if status.groups is not None:
             record_groups(metrics, flow, status.groups)

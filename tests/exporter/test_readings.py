@@ -61,7 +61,7 @@ def test_without_its_target_nothing_newer_is_known_of_a_flow() -> None:
 
 def test_the_series_of_a_flow_stay_while_its_source_is_away_but_for_its_state() -> None:
     found, metrics = readings(), MetricStore()
-    record_flow(metrics, found.read(replace(IN_TROUBLE, evidence=VERIFIED)), is_new=True)
+    record_flow(metrics, found.read(replace(IN_TROUBLE, evidence=VERIFIED)))
     before = values(metrics)
     assert before["mirror.lag.records"][NAME, "payments"] == 17
     assert before["mirror.flow.state"] == {(NAME, "running"): 1}
@@ -69,7 +69,7 @@ def test_the_series_of_a_flow_stay_while_its_source_is_away_but_for_its_state() 
     assert before["mirror.flow.success.timestamp"] == {(NAME,): NOW / 1000 - 3}
     assert before["mirror.verify.equal.timestamp"]
     away = replace(IN_TROUBLE, **NOTHING_READ, run=None, time_ms=LATER, away={"berlin": "refused"})
-    record_flow(metrics, found.read(away), is_new=True)
+    record_flow(metrics, found.read(away))
     after = values(metrics)
     assert after.pop("mirror.flow.state") == {(NAME, "unknown"): 1}
     assert before.pop("mirror.flow.state")
@@ -79,7 +79,7 @@ def test_the_series_of_a_flow_stay_while_its_source_is_away_but_for_its_state() 
 def test_a_scheduled_flow_has_its_last_complete_run_between_runs() -> None:
     metrics, name = MetricStore(), BETWEEN_RUNS.flow
     found = Readings({name: FlowReading(flow=name, source="paris", target="berlin")})
-    record_flow(metrics, found.read(BETWEEN_RUNS), is_new=True)
+    record_flow(metrics, found.read(BETWEEN_RUNS))
     recorded = values(metrics)
     assert recorded["mirror.flow.state"] == {(name, "ended"): 1}
     assert recorded["mirror.flow.success.timestamp"] == {(name,): NOW / 1000 - 1_200}
@@ -87,7 +87,7 @@ def test_a_scheduled_flow_has_its_last_complete_run_between_runs() -> None:
 
 def test_of_a_flow_that_was_never_read_nothing_is_said() -> None:
     metrics = MetricStore()
-    record_flow(metrics, readings().failed(NAME, "refused", {}, NOW), is_new=False)
+    record_flow(metrics, readings().failed(NAME, "refused", {}, NOW))
     assert values(metrics) == {}
 
 
