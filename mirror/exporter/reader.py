@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from mirror.telemetry.metrics.metric_store import MetricStore
 
 _CLOSE_MS: Final = 1_000
+_LONGEST_PAUSE_MS: Final = 60_000
+"""A flow of 100,000 partitions takes seconds to read: in a process of its own, that may be a tenth of the time."""
 HEALTHY_MS: Final = 300_000
 """Each call to a cluster ends after 10 s: a flow without a round that has ended for so long has lost its thread."""
 _HEALTHY_INTERVALS: Final = 5
@@ -90,7 +92,8 @@ class FlowsReader(Closing):
                     clusters.close()  # what has waited for a cluster connects again
                 ended_ms = self._clock.now()
                 self.readings.ended(flow.name, ended_ms)
-                wait_s = pause_ms(self._interval_ms, ended_ms - began_ms, failed=not is_whole) / 1000
+                pause = pause_ms(self._interval_ms, ended_ms - began_ms, failed=not is_whole)
+                wait_s = min(pause, max(self._interval_ms, _LONGEST_PAUSE_MS)) / 1000
 
     def _read(self, reader: StatusReader, sides: Sides) -> bool:
         """Read a flow once; return whether both of its clusters have answered. Raises MirrorError."""

@@ -102,12 +102,22 @@ def _lag_words(status: FlowStatus) -> str:
     totals = status.totals
     if not status.partitions:
         return "no partition is known"
+    if _is_unknown(status):
+        return "its lag is not known"
     words = [f"{counted(totals.records, 'record')} behind" if totals.records else "caught up"]
     if totals.seconds:
         words.append(f"up to {span(totals.seconds * 1000)} late")
     if totals.unknown:
         words.append(f"{counted(totals.unknown, 'partition')} unknown")
     return ", ".join(words)
+
+
+def _is_unknown(status: FlowStatus) -> bool:
+    return status.totals.unknown == len(status.partitions)
+
+
+def _records(status: FlowStatus) -> str:
+    return NONE if _is_unknown(status) else f"{status.totals.records:,}"
 
 
 def _trend(status: FlowStatus) -> str:
@@ -124,7 +134,7 @@ def _tiles(status: FlowStatus, condition: Condition, now_ms: int) -> list[dict[s
     success_ms, last = condition.success_ms, max((one.committed_ms or 0 for one in status.partitions), default=0)
     late = NONE if totals.seconds is None else span(totals.seconds * 1000)
     tiles = [
-        ("lag", f"{totals.records:,}", f"records; late: {late}; {_trend(status)}"),
+        ("lag", _records(status), f"records; late: {late}; {_trend(status)}"),
         ("last success", _ago(success_ms, now_ms) if success_ms else "never", moment(success_ms) if success_ms else ""),
         ("last commit", _ago(last, now_ms) if last else "never", "of progress in some partition"),
     ]

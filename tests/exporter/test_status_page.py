@@ -10,6 +10,7 @@ import pytest
 from mirror.exporter.page import render
 from mirror.exporter.problems import problems_of
 from mirror.exporter.readings import FlowReading
+from mirror.telemetry.lag.lags import UNKNOWN_LAG
 from tests.exporter.sample_readings import (
     BETWEEN_RUNS,
     CLUSTERS,
@@ -19,7 +20,9 @@ from tests.exporter.sample_readings import (
     IN_ORDER,
     IN_TROUBLE,
     NOW,
+    flow,
     lost,
+    partition,
     reading,
 )
 
@@ -69,6 +72,14 @@ def test_a_cluster_that_is_away_is_named_with_the_age_of_what_is_known(page: str
     assert "lag as of 2027-01-15 07:50:00 UTC, 10 min ago" in text
     assert "what is known is 10 min old" in text
     assert "rome was not asked yet" in text
+
+
+def test_an_unknown_lag_is_no_small_one() -> None:
+    unknown = flow("f", partition(0, UNKNOWN_LAG), run=None, state=None)
+    text = text_of(render([reading(replace(unknown, away={"paris": "refused"}))], CLUSTERS, NOW))
+    assert "its lag is not known" in text
+    assert "caught up" not in text
+    assert "lag \u2013 records" in text
 
 
 def test_what_brokers_say_stays_text(page: str) -> None:
