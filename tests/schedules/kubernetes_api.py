@@ -23,7 +23,7 @@ def api_server() -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
         do_POST = do_PATCH = do_PUT = _accept  # noqa: N815 - the names that the class below looks for
 
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             self._answer(404, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404})
 
         def _answer(self, status: int, content: object) -> None:

@@ -75,7 +75,7 @@ def values(name: str) -> dict[str, str]:
 
 
 def test_there_are_the_pods_that_the_other_tests_are_about() -> None:
-    assert OWN == ["mirror-rehearse", "mirror-verify", "mirror-run", "mirror-stream"]
+    assert OWN == ["mirror-rehearse", "mirror-verify", "mirror-exporter", "mirror-run", "mirror-stream"]
     assert len(PODS) == len(OWN) + 7, "Airflow's; a driver and an executor without an operator, of a stream, of runs"
 
 
@@ -96,7 +96,7 @@ def test_a_pod_may_do_nothing_that_restricted_forbids_and_runs_as_any_user(name:
 def test_a_pod_mounts_what_it_reads_and_may_write(name: str) -> None:
     mounts = {one["name"]: one["mountPath"] for one in container(name)["volumeMounts"]}
     is_executor = "executor" in name
-    assert mounts == (MOUNTS if is_executor else MOUNTS | REPORTS)
+    assert mounts == (MOUNTS if is_executor or name == "mirror-exporter" else MOUNTS | REPORTS)
     assert {one["name"] for one in PODS[name]["volumes"]} == mounts.keys()
     volumes = {one["name"]: one for one in PODS[name]["volumes"]}
     assert volumes["config"]["configMap"] == {"name": "mirror"}
@@ -113,7 +113,7 @@ def test_the_arguments_are_those_of_a_command_which_has_a_slot_for_each_core(nam
     cores = container(name)["resources"]["limits"]["cpu"]
     given = [argument.replace("$(CORES)", cores) for argument in arguments]
     options = found.make_context(command, [*given, "--config", VARIABLES[CONFIG_VARIABLE]]).params
-    if command != "rehearse":
+    if "master" in options:
         assert options["master"] == f"local[{cores},4]"
         assert str(options["report_dir"]) == REPORTS["reports"]
         (variable,) = (one for one in container(name)["env"] if one["name"] == "CORES")
@@ -126,44 +126,57 @@ def test_the_limits_are_what_the_pod_is_sure_of(name: str) -> None:
     assert [limits[one] for one in ("cpu", "memory")] == [requests[one] for one in ("cpu", "memory")]
     assert limits["cpu"].isdigit(), "a part of a core would be a slot of Spark's"
     sizes = [one["emptyDir"]["sizeLimit"] for one in PODS[name]["volumes"] if "emptyDir" in one]
-    assert sum(int(size.removesuffix("Gi")) for size in sizes) <= int(limits["ephemeral-storage"].removesuffix("Gi"))
+    bound = int(limits["ephemeral-storage"].removesuffix("Gi"))
+    assert 0 < sum(int(size.removesuffix("Gi")) for size in sizes) <= bound
 
 
-@pytest.mark.parametrize("name", [name for name in PODS if "executor" not in name])
+@pytest.mark.parametrize("name", [name for name in PODS if "executor" not in name and name != "mirror-exporter"])
 def test_a_pod_has_the_time_to_end_in_order(name: str) -> None:
     timeout_s = FlowSettings.model_fields["shutdown_timeout_ms"].default / 1000
     assert PODS[name]["terminationGracePeriodSeconds"] > timeout_s + GRACE_S
     assert "lifecycle" not in container(name), "SIGTERM suffices; mirror stop would end what another pod has taken over"
 
 
-@pytest.mark.parametrize("name", ["mirror-stream", "spark-kubernetes-driver", "driver of stream.py"])
-def test_probes_and_prometheus_ask_the_port_that_the_stream_opens(name: str) -> None:
+@pytest.mark.parametrize("name", ["mirror-exporter", "mirror-stream", "spark-kubernetes-driver", "driver of stream.py"])
+def test_probes_and_prometheus_ask_the_port_that_the_process_opens(name: str) -> None:
     (port,) = container(name)["ports"]
-    assert values(name)["OTEL_METRICS_EXPORTER"] == "prometheus"
-    assert values(name)["OTEL_EXPORTER_PROMETHEUS_PORT"] == str(port["containerPort"])
-    probes = [value for key, value in container(name).items() if key.endswith("Probe")]
-    assert len(probes) >= 2
-    assert all(probe["httpGet"] == {"path": "/healthz", "port": port["name"]} for probe in probes)
+    if name == "mirror-exporter":
+        assert container(name)["args"][-1].endswith(f":{port['containerPort']}")
+    else:
+        assert values(name)["OTEL_METRICS_EXPORTER"] == "prometheus"
+        assert values(name)["OTEL_EXPORTER_PROMETHEUS_PORT"] == str(port["containerPort"])
+    probes = {key: value["httpGet"] for key, value in container(name).items() if key.endswith("Probe")}
+    assert {"startupProbe", "livenessProbe"} <= probes.keys()
+    for kind, asked in probes.items():
+        is_ready = name == "mirror-exporter" and kind == "readinessProbe"
+        assert asked == {"path": "/readyz" if is_ready else "/healthz", "port": port["name"]}
     (monitor,) = (one for one in objects() if one["kind"] == "PodMonitor")
     assert monitor["spec"]["podMetricsEndpoints"][0]["port"] == port["name"]
     policy = yaml.safe_load((KUBERNETES / "base" / "networkpolicy.yaml").read_text("utf-8"))
     assert policy["spec"]["ingress"][0]["ports"] == [{"protocol": "TCP", "port": port["name"]}]
 
 
-def test_all_that_select_the_stream_select_it_by_the_same_labels() -> None:
-    (stream,) = (one for one in objects() if one["kind"] == "Deployment")
-    labels = stream["spec"]["template"]["metadata"]["labels"]
-    for one in objects():
-        if one["kind"] in {"Deployment", "PodDisruptionBudget", "PodMonitor"}:
-            assert one["spec"]["selector"]["matchLabels"] == labels, one["kind"]
-    for script, component in (("stream.py", labels["app.kubernetes.io/component"]), ("replicate.py", "run")):
+def test_what_selects_pods_selects_them_by_their_labels() -> None:
+    streams = {"app.kubernetes.io/name": "mirror", "app.kubernetes.io/component": "stream"}
+    deployments = {one["metadata"]["name"]: one["spec"] for one in objects() if one["kind"] == "Deployment"}
+    assert deployments.keys() == {"mirror-stream", "mirror-exporter"}
+    for spec in deployments.values():
+        assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+    assert deployments["mirror-stream"]["template"]["metadata"]["labels"] == streams
+    selectors = {one["kind"]: one["spec"]["selector"] for one in objects() if "selector" in one.get("spec", {})}
+    assert selectors["PodDisruptionBudget"]["matchLabels"] == streams
+    (expression,) = selectors["PodMonitor"]["matchExpressions"]
+    assert selectors["PodMonitor"]["matchLabels"].items() <= streams.items()
+    labels = [spec["template"]["metadata"]["labels"] for spec in deployments.values()]
+    assert sorted(expression["values"]) == sorted(one[expression["key"]] for one in labels)
+    for script, component in (("stream.py", "stream"), ("replicate.py", "run")):
         found = applications()[script]["driver"]["template"]["metadata"]["labels"]
-        assert found == labels | {"app.kubernetes.io/component": component}
+        assert found == streams | {"app.kubernetes.io/component": component}
 
 
 def test_one_pod_of_a_flow_runs_at_a_time() -> None:
     for one in objects():
-        if one["kind"] == "Deployment":
+        if one["metadata"].get("name") == "mirror-stream" and one["kind"] == "Deployment":
             assert (one["spec"]["replicas"], one["spec"]["strategy"]) == (1, {"type": "Recreate"})
         if one["kind"] in {"CronJob", "ScheduledSparkApplication"}:
             assert one["spec"]["concurrencyPolicy"] == "Forbid"

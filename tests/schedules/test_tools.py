@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.schedules.tools import HERE, SCHEDULES, airflow_environment, tools_python
+from tests.schedules.kubernetes_api import api_server
+from tests.schedules.test_kubernetes import AIRFLOW, FOLDERS, KUBERNETES
+from tests.schedules.tools import HERE, ROOT, SCHEDULES, airflow_environment, kubernetes_program, tools_python
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 
 CRONTAB = SCHEDULES / "cron" / "mirror.crontab"
-CRONJOB = SCHEDULES / "kubernetes" / "cronjob.yaml"
-STREAM = SCHEDULES / "kubernetes" / "stream.yaml"
-APPLICATION = SCHEDULES / "kubernetes" / "scheduledsparkapplication.yaml"
-VERSIONS = ("1.29", "1.31", "1.37")
-"""The oldest that has what the file uses, the first in which it is stable, and the newest."""
+APPLICATION = KUBERNETES / "spark-scheduled" / "scheduledsparkapplication.yaml"
+VERSIONS = ("1.31", "1.37")
+"""The oldest in which all that the objects use is stable, and the newest."""
 
 
 @pytest.fixture(scope="module")
@@ -51,27 +54,89 @@ def test_cron_runs_each_line(python: Path, tmp_path: Path) -> None:
     assert check(python, "cron", changed(CRONTAB, tmp_path, "/report", "/report-%d"))[0] == 1
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_kubernetes_accepts_the_stream(python: Path, tmp_path: Path, version: str) -> None:
-    assert check(python, "kubernetes", STREAM, version) == (0, "")
-    assert check(python, "kubernetes", changed(STREAM, tmp_path, "replicas: 1", 'replicas: "1"'), version)[0] == 1
+@pytest.fixture(scope="module")
+def program() -> Path:
+    return kubernetes_program()
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_kubernetes_accepts_the_cron_jobs(python: Path, tmp_path: Path, version: str) -> None:
-    assert check(python, "kubernetes", CRONJOB, version) == (0, "")
-    for old, new in (
-        ("concurrencyPolicy:", "concurencyPolicy:"),
-        ("operator: In", "operater: In"),
-        ("backoffLimit: 3", 'backoffLimit: "3"'),
-    ):
-        assert check(python, "kubernetes", changed(CRONJOB, tmp_path, old, new), version)[0] == 1, old
+@pytest.fixture(scope="module")
+def built(program: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """What Kustomize makes of each folder, and the pods that are no part of one."""
+    made = [KUBERNETES / "spark" / "driver.yaml", KUBERNETES / "spark" / "executor.yaml", AIRFLOW]
+    for folder in FOLDERS:
+        path = tmp_path_factory.mktemp("built") / f"{folder.name}.yaml"
+        path.write_text(subprocess.run([program, "build", folder], stdout=-1, text=True, check=True).stdout)
+        made.append(path)
+    return made
 
 
-def test_the_spark_operator_knows_each_field(python: Path, tmp_path: Path) -> None:
-    assert check(python, "operator", APPLICATION) == (0, "")
+def forbidden(program: Path, objects: str) -> str:
+    """What the Pod Security Standard `restricted` and the types of the Prometheus operator refuse."""
+    done = subprocess.run([program, "check"], input=objects, capture_output=True, text=True, check=False)
+    assert not done.stderr
+    return done.stdout
+
+
+def test_kubernetes_accepts_each_object(python: Path, built: list[Path]) -> None:
+    for version in VERSIONS:
+        for path in built:
+            if path.parent.parent != KUBERNETES and path != AIRFLOW:  # a part of a pod is no object
+                assert check(python, "kubernetes", path, version) == (0, ""), path
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("scheduled/run.yaml", "concurrencyPolicy:", "concurencyPolicy:"),
+        ("scheduled/run.yaml", "operator: In", "operater: In"),
+        ("stream/deployment.yaml", "replicas: 1", 'replicas: "1"'),
+    ],
+)
+def test_kubernetes_refuses_a_mistake(python: Path, tmp_path: Path, name: str, old: str, new: str) -> None:
+    assert check(python, "kubernetes", changed(KUBERNETES / name, tmp_path, old, new), VERSIONS[-1])[0] == 1
+
+
+def test_pods_meet_the_standard_restricted(program: Path, built: list[Path], tmp_path: Path) -> None:
+    for path in built:
+        assert forbidden(program, path.read_text("utf-8")) == "", path
+    for path in (KUBERNETES / "scheduled" / "run.yaml", APPLICATION, AIRFLOW):
+        wrong = changed(path, tmp_path, "drop: [ALL]", "drop: [CHOWN]").read_text("utf-8")
+        assert "unrestricted capabilities" in forbidden(program, wrong), path
+    monitor = changed(KUBERNETES / "monitoring" / "podmonitor.yaml", tmp_path, "interval:", "intervall:")
+    assert 'unknown field "intervall"' in forbidden(program, monitor.read_text("utf-8"))
+
+
+@pytest.mark.spark
+def test_the_driver_that_spark_submit_asks_for_meets_it_too(program: Path) -> None:
+    """Also: its arguments are those for which entrypoint.sh is written."""
+    submit = [
+        Path(sys.executable).with_name("spark-submit"),
+        "--properties-file",
+        "config/kubernetes/spark/spark-defaults.conf",
+    ]
+    job = ["local:///opt/mirror/jobs/stream.py", "--report-dir", "/var/mirror"]
+    with api_server() as (address, sent):
+        options = ["--master", f"k8s://{address}", "--conf", "spark.kubernetes.submission.waitAppCompletion=false"]
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+        command = [*submit, *options, *job]
+        subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True, timeout=300)
+    (pod,) = (one for one in sent if one["kind"] == "Pod")
+    assert forbidden(program, json.dumps(pod)) == ""
+    (container,) = pod["spec"]["containers"]
+    properties = ["--properties-file", "/opt/spark/conf/spark.properties"]
+    assert container["args"] == ["driver", *properties, "--class", "org.apache.spark.deploy.PythonRunner", *job]
+    assert container["resources"]["limits"] == {"cpu": "1", "memory": "2048Mi"}
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+
+
+def test_the_spark_operator_knows_each_field(python: Path, built: list[Path], tmp_path: Path) -> None:
+    applications = [path for path in built if path.stem in {"spark-stream", "spark-scheduled"}]
+    assert len(applications) == 2
+    for path in applications:
+        assert check(python, "operator", path) == (0, "")
     for old, new in (
         ("onFailureRetries:", "onFailureRetry:"),
+        ("automountServiceAccountToken:", "automountAccountToken:"),
         ("mainApplicationFile: local", "mainApplicationFil: local"),
         ("instances: 2", "instances: two"),
     ):
@@ -87,3 +152,17 @@ def test_airflow_loads_the_dags(python: Path, tmp_path: Path) -> None:
         wrong.mkdir()
         changed(SCHEDULES / "airflow" / "mirror_dags.py", wrong, old, new)
         assert check(python, "airflow", wrong, folder=home)[0] == 1, old
+
+
+def test_the_pods_that_airflow_asks_for_meet_the_standard_restricted(
+    python: Path, program: Path, tmp_path: Path
+) -> None:
+    _, found = check(python, "pods", SCHEDULES / "airflow", folder=tmp_path)
+    pods = found[found.index("---") :]
+    assert pods.count("kind: Pod\n") == 2
+    assert "- local[$(CORES),4]\n" in pods
+    assert forbidden(program, pods) == ""
+
+
+def test_dagster_tries_only_status_3_again(python: Path) -> None:
+    assert check(python, "dagster", SCHEDULES / "dagster" / "mirror_jobs.py") == (0, "")

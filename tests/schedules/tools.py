@@ -1,4 +1,4 @@
-"""An environment of their own for the tools that check schedules: Airflow pins many of the project's own packages."""
+"""The tools that check files for schedulers, apart from our own packages: Airflow pins many of the same ones."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ def tools_python() -> Path:
         subprocess.run([*pip, "--no-deps", "--require-hashes", "-r", str(_LOCK)], check=True)
         installed.write_text(lock, encoding="utf-8")
     return python
+
+
+def kubernetes_program() -> Path:
+    """The program of kubernetes/main.go, built by Go from its locked modules."""
+    program = ROOT / "build" / "kubernetes"
+    go = ["go", "build", "-mod=readonly", "-trimpath", "-o", str(program), "."]
+    subprocess.run(go, cwd=HERE / "kubernetes", check=True)
+    return program
 
 
 def airflow_environment(home: Path, **more: str) -> dict[str, str]:
