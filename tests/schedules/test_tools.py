@@ -118,7 +118,7 @@ def test_the_driver_that_spark_submit_asks_for_meets_it_too(program: Path) -> No
     with api_server() as (address, sent):
         options = ["--master", f"k8s://{address}", "--conf", "spark.kubernetes.submission.waitAppCompletion=false"]
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-        command = [*submit, *options, *job]
+        command = [str(one) for one in (*submit, *options, *job)]
         subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=True, timeout=300)
     (pod,) = (one for one in sent if one["kind"] == "Pod")
     assert forbidden(program, json.dumps(pod)) == ""
