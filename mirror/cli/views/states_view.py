@@ -1,4 +1,4 @@
-"""The table of the flows' states, as the drivers of their streams report them."""
+"""The table of the flows' states, as their runs report them."""
 
 from __future__ import annotations
 
@@ -8,41 +8,38 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.cli.views.amounts import UNKNOWN, ago, duration
+from mirror.spark.status.condition import FlowCondition, condition_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirror.spark.status.flow_status import FlowStatus
 
-_STYLES: Final = {"running": "green", "backing off": "yellow", "refused": "red", "held": "yellow", "gone": "red"}
-_ENDED: Final = "ended"
+_STYLES: Final = {
+    FlowCondition.RUNNING: "green",
+    FlowCondition.BACKING_OFF: "yellow",
+    FlowCondition.REFUSED: "red",
+    FlowCondition.HELD: "yellow",
+    FlowCondition.GONE: "red",
+}
+_NOT_SHOWN: Final = frozenset({FlowCondition.ENDED, FlowCondition.NONE, FlowCondition.UNKNOWN})
 
 
 def states(flows: Sequence[FlowStatus]) -> list[Table]:
-    """Return the table of the flows whose streams live, or have died, and of those that runs would refuse."""
+    """Return the table of the flows whose runs live, or have died, and of those that runs would refuse."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for name in ("flow", "state", "since", "until", "reason"):
         table.add_column(name, no_wrap=name != "reason", overflow="fold")
     for flow in flows:
-        state, run = flow.state, flow.run
-        if state is None or state.state == _ENDED or (run is None and state.state not in {"held", "gone"}):
-            if flow.refused and run is None:
-                refused = Text("refused", style=_STYLES["refused"])
-                table.add_row(Text(flow.flow), refused, UNKNOWN, UNKNOWN, Text(flow.refused))
-            continue  # no stream
-        if run is not None and run.run != state.run:
-            continue  # a run of another kind has the flow now
-        name, reason = state.state, state.reason
-        if run is not None and run.is_dead(flow.time_ms):
-            name, reason = "gone", "its driver has died or cannot reach the target"
-        elif name == "gone":
-            reason = "the driver that held it has died or cannot reach the target: start the stream again"
-        until = UNKNOWN if state.until_ms is None else duration(max(0, state.until_ms - flow.time_ms) / 1000)
+        found = condition_of(flow)
+        is_reported = found.follows is not None or found.name is FlowCondition.REFUSED
+        if found.name in _NOT_SHOWN or not is_reported:
+            continue
         table.add_row(
             Text(flow.flow),
-            Text(name, style=_STYLES.get(name, "")),
-            ago(state.since_ms, flow.time_ms),
-            until,
-            Text(reason),
+            Text(found.name.value, style=_STYLES.get(found.name, "")),
+            UNKNOWN if found.since_ms is None else ago(found.since_ms, flow.time_ms),
+            UNKNOWN if found.until_ms is None else duration(max(0, found.until_ms - flow.time_ms) / 1000),
+            Text(found.reason),
         )
     return [table] if table.rows else []

@@ -74,22 +74,17 @@ def condition_of(status: FlowStatus) -> Condition:
     if state is None:
         name = FlowCondition.REFUSED if status.refused else FlowCondition.NONE
         return Condition(name=name, reason=status.refused)
-    name, reason, since_ms = _name(state), state.reason, state.since_ms
+    name, reason, since_ms, until_ms = _name(state), state.reason, state.since_ms, state.until_ms
     if run is not None and run.is_dead(status.time_ms):
-        name, reason, since_ms = FlowCondition.GONE, _GONE, run.seen_ms
+        name, reason, since_ms, until_ms = FlowCondition.GONE, _GONE, run.seen_ms, None
     elif name is FlowCondition.GONE:
         reason = _HOLDER_GONE
     elif run is None and name not in {FlowCondition.HELD, FlowCondition.ENDED}:
         name, reason = FlowCondition.ENDED, "it has ended without a report"
     if name is FlowCondition.ENDED and status.refused:
-        name, reason = FlowCondition.REFUSED, status.refused
+        return Condition(name=FlowCondition.REFUSED, reason=status.refused, follows=follows, success_ms=success_ms)
     return Condition(
-        name=name,
-        since_ms=since_ms,
-        reason=reason,
-        until_ms=state.until_ms,
-        follows=follows,
-        success_ms=success_ms,
+        name=name, since_ms=since_ms, reason=reason, until_ms=until_ms, follows=follows, success_ms=success_ms
     )
 
 
