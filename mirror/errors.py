@@ -7,7 +7,9 @@
     ├── MigrationError           what comes from MirrorMaker 2 cannot be imported, or not be written
     ├── SandboxError             the embedded brokers could not be fetched, started or stopped
     ├── FlowError                a flow cannot run: no topic matches, the target refuses, progress was lost
-    │   └── MirrorMakerResumed   MirrorMaker 2 copies again what the flow has taken over
+    │   ├── FlowHeld             a person has to decide before the flow copies again (exit status 4)
+    │   │   └── MirrorMakerResumed   MirrorMaker 2 copies again what the flow has taken over
+    │   └── LatchMoved           the flow was held or released since this writer began
     └── KafkaError               reported by the client cores
         ├── KafkaTimeout         an API call exceeded its timeout (also a builtin TimeoutError)
         │   └── DeliveryTimeout  a batch exceeded delivery.timeout.ms (KIP-91)
@@ -141,8 +143,16 @@ class FlowError(MirrorError):
     """A flow cannot run. The next run continues from what this one committed."""
 
 
-class MirrorMakerResumed(FlowError):
+class FlowHeld(FlowError):
+    """A person has to decide before the flow copies again: exit status 4."""
+
+
+class MirrorMakerResumed(FlowHeld):
     """MirrorMaker 2 copies again what the flow has taken over from it. A person must stop one of both."""
+
+
+class LatchMoved(FlowError):
+    """The flow was held or released since this writer began: what it knows may be old. A new run may go on."""
 
 
 class KafkaError(MirrorError):

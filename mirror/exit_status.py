@@ -9,5 +9,5 @@ FAILED: Final = 1
 """It could not run, or not for each flow."""
 ATTENTION: Final = 3
 """It has done its work, and found something that needs attention: the help of the command says what."""
-MIRRORMAKER_COPIES: Final = 4
-"""MirrorMaker 2 copies again what a flow has taken over: a person must stop one of both."""
+HELD: Final = 4
+"""A person has to decide before a flow copies again: it is held, or MirrorMaker 2 copies again."""

@@ -9,6 +9,7 @@ from mirror.alignment.inventory_records import Inventory, Key, record_of
 from mirror.relay.progress.fenced_writer import FencedWriter, transactional_id
 from mirror.relay.progress.flow_topic import FlowTopic, inventory_topic_of
 from mirror.relay.progress.followed_topic import FollowedTopic
+from mirror.relay.progress.latch import LatchCheck
 from mirror.timing import Clock
 from mirror.wire.decode import Record
 
@@ -24,7 +25,9 @@ class FlowInventory:
         self.records: Final = Inventory()
         """As they were read or stored last."""
         self._topic: Final = FlowTopic(target_options, inventory_topic_of(flow))
-        self._writer: Final = FencedWriter(self._topic, transactional_id(flow), TIMEOUT_MS)
+        self._writer: Final = FencedWriter(
+            self._topic, transactional_id(flow), TIMEOUT_MS, check=LatchCheck(target_options, flow)
+        )
         self._clock: Final = clock
         self._followed: FollowedTopic | None = None
         self._written: Final[dict[bytes, int]] = {}
@@ -47,7 +50,10 @@ class FlowInventory:
             self._followed.close()
 
     def begin(self) -> None:
-        """Fence earlier owners, if this one has not yet: they store nothing afterwards. Raises KafkaError."""
+        """Fence earlier owners, if this one has not yet: they store nothing afterwards.
+
+        Raises KafkaError, and FlowHeld or LatchMoved if the flow may not change anything.
+        """
         self._writer.begin()
 
     def read(self) -> bool:

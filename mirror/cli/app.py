@@ -1,6 +1,6 @@
 """The ``mirror`` command: the list of its subcommands, and the report of their errors.
 
-Exit status: 0 success, 1 could not run, 2 wrong usage, 130 interrupted; a subcommand may have others.
+Exit status: 0 success, 1 could not run, 2 wrong usage, 4 a flow is held, 130 interrupted; a subcommand may have others.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from typer.core import TyperCommand, TyperGroup
 from mirror.cli.bounded import bounded
 from mirror.cli.console import print_error
 from mirror.cli.options import COMPLETES
+from mirror.errors import FlowHeld
+from mirror.exit_status import FAILED, HELD
 from mirror.extras import REPORT, SPARK, require
 from mirror.spark.driver.launch.unfailing_output import replace_standard_streams
 from mirror.version import VERSION
@@ -41,6 +43,8 @@ _COMMANDS: Final = {
     "run": _Lazy("run", "run", "Copy what is new, once, as a Spark job.", SPARK),
     "stream": _Lazy("run", "stream", "Follow topics, as a Spark stream, until it is stopped.", SPARK),
     "stop": _Lazy("stop", "stop", "Stop a flow's stream in order, on whichever host it runs."),
+    "hold": _Lazy("hold", "hold", "Have nothing of a flow write any more, until it is released."),
+    "release": _Lazy("hold", "release", "Let a flow copy again that was held."),
     "status": _Lazy("status", "status", "Show progress and lag per partition, once or live."),
     "exporter": _Lazy("exporter", "exporter", "Serve what is known of all flows, for Prometheus and probes."),
     "report": _Lazy("report", "report", "Write the report of the last run again: one HTML file.", REPORT),
@@ -94,7 +98,7 @@ class LazyGroup(TyperGroup):
             raise  # Typer handles these
         except Exception as error:  # noqa: BLE001 - no traceback reaches a user who did not request it
             print_error(error, debug=debug)
-            raise typer.Exit(1) from None
+            raise typer.Exit(HELD if isinstance(error, FlowHeld) else FAILED) from None
 
 
 def _with_hint(error: NoSuchOption) -> NoSuchOption:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 import typer
 
 from mirror.cli.console import print_error, print_notice, print_warning
-from mirror.errors import FlowError, MirrorError, named
-from mirror.exit_status import ATTENTION, DONE, FAILED
+from mirror.errors import FlowError, FlowHeld, MirrorError, named
+from mirror.exit_status import ATTENTION, DONE, FAILED, HELD
 from mirror.spark.clusters import Clusters
 from mirror.spark.preflight.flow_checks import Findings, check_flows
 
@@ -30,6 +30,8 @@ class Answers(Generic[T]):
     """Of the checks that come first."""
     found: dict[str, T] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+    held: set[str] = field(default_factory=set)
+    """Those of the errors that say that a flow is held."""
 
     def print_json(self, to_json: Callable[[T], object]) -> None:
         """Print the document of all flows."""
@@ -47,7 +49,8 @@ class Answers(Generic[T]):
     def exit(self, needs_attention: Callable[[T], bool]) -> NoReturn:
         """Raise typer.Exit with the status of the command."""
         found = ATTENTION if any(map(needs_attention, self.found.values())) else DONE
-        raise typer.Exit(FAILED if self.errors else found)
+        failed = HELD if self.held == self.errors.keys() else FAILED
+        raise typer.Exit(failed if self.errors else found)
 
 
 def ask_each(
@@ -67,6 +70,8 @@ def ask_each(
                 answers.found[flow.name] = ask(flow, clusters.of(flow))
             except MirrorError as error:
                 answers.errors[flow.name] = str(error)
+                if isinstance(error, FlowHeld):
+                    answers.held.add(flow.name)
                 print_error(_with_flow_name(flow, error), debug=debug)
     return answers
 

@@ -18,6 +18,7 @@ from mirror.groups.reader import GroupReader
 from mirror.relay.progress.fenced_writer import FencedWriter, groups_transactional_id
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
+from mirror.relay.progress.latch import LatchCheck
 from mirror.timing import Clock
 from mirror.wire.integers import INT16_MAX
 
@@ -56,7 +57,9 @@ class GroupCommits:
         self, topic: FlowTopic, flow: str, target: Admin, reader: GroupReader, clock: Clock, timeout_ms: int
     ) -> None:
         """``topic`` is the flow's group topic, ``reader`` that of the target; ``timeout_ms`` limits each call."""
-        self._writer: Final = FencedWriter(topic, groups_transactional_id(flow), timeout_ms)
+        self._writer: Final = FencedWriter(
+            topic, groups_transactional_id(flow), timeout_ms, check=LatchCheck(topic.options, flow)
+        )
         self._admin: Final = target
         self._reader: Final = reader
         self._clock: Final = clock
@@ -76,7 +79,7 @@ class GroupCommits:
     def begin(self) -> bool:
         """Fence other runs of the flow, if this one has not since it failed; return whether it has now.
 
-        Raises KafkaError.
+        Raises KafkaError, and FlowHeld or LatchMoved if the flow may not change anything.
         """
         return self._writer.begin()
 

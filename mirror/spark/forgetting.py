@@ -17,11 +17,13 @@ from mirror.relay.progress.control_record import control_partition
 from mirror.relay.progress.flow_topic import (
     group_topic_of,
     inventory_topic_of,
+    latch_topic_of,
     offset_topic_of,
     status_topic_of,
     takeover_topic_of,
     topic_of,
 )
+from mirror.relay.progress.latch import LatchCheck
 from mirror.runtime.clock import SystemClock
 from mirror.spark.run_control import RunControlClient
 
@@ -98,6 +100,7 @@ def own_topics(flow: FlowConfig) -> list[Resource]:
         group_topic_of(flow.name): "what it has committed for consumer groups",
         inventory_topic_of(flow.name): "which topics it has created, and what it has set on them",
         takeover_topic_of(flow.name): "what it has taken over from MirrorMaker 2",
+        latch_topic_of(flow.name): "that it may copy, since a person released it",
     }
     return [Resource(cluster=flow.target, kind="topic", name=name, why=why) for name, why in contents.items()]
 
@@ -141,8 +144,10 @@ def forget(config: MirrorConfig, flow: FlowConfig, *, dry_run: bool, force: bool
     """Remove what ``flow`` keeps on its target; with ``dry_run`` only find it. It may be repeated.
 
     What cannot be removed does not keep the rest from being removed. Raises FlowError if a run of the flow is alive,
-    unless ``force``, and KafkaError if the target does not answer.
+    unless ``force``, FlowHeld if the flow is held, and KafkaError if the target does not answer.
     """
+    if not dry_run:
+        LatchCheck(config.clusters[flow.target].client_options(), flow.name)()
     with Admin(config.clusters[flow.target].client_options()) as target:
         found = Forgotten(flow.name, dry_run, kept=kept_resources(flow))
         _check_no_run(flow, target, found, force=force or dry_run)

@@ -128,6 +128,13 @@ class RunControlClient:
         self._commit(control.stopped())
         return control
 
+    def halt(self, control: RunControl, *, ended: bool = False) -> None:
+        """Stop the run of ``control``, and have the tasks of its job end for good: a later resume is not for them.
+
+        ``ended``: it has died. Raises KafkaError.
+        """
+        self._commit(replace(control.stopped(ended=ended), job=control.job + 1))
+
     def resume(self) -> RunControl | None:
         """Have a stream begin the flow again that it holds since :meth:`stop`; None if the flow's run goes on.
 

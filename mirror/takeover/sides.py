@@ -15,6 +15,7 @@ from mirror.mirrormaker.connect_status import Status, StatusKey
 from mirror.relay.progress.control_record import control_partition
 from mirror.relay.progress.control_record import from_offset as control_of
 from mirror.relay.progress.flow_topic import cluster_options
+from mirror.relay.progress.latch import LatchCheck
 from mirror.takeover.facts import FactsReader
 from mirror.takeover.mirrormaker_activity import ActivitySample, signs_of_life
 from mirror.takeover.places import Deployment, Places, status_topics
@@ -88,13 +89,16 @@ class TakeoverSides(Closing):
             self.position_topics: Final = TopicReader(self.positions_options, self.positions, clock, STALL_MS)
             stack.callback(self.position_topics.close)
             self._clients: Final = stack.pop_all()
+        self._check_latch: Final = LatchCheck(self.target_options, request.flow)
         self.facts: Final = FactsReader(request.flow, self.source, self.target)
 
     def close(self) -> None:
         self._clients.close()
 
     def check_flow_rests(self) -> None:
-        """Raise FlowError if a run of the flow is alive."""
+        """Raise FlowError if a run of the flow is alive, FlowHeld if it is held, but for a dry run."""
+        if not self._request.dry_run:
+            self._check_latch()
         group, tp = control_partition(self._request.flow)
         control = control_of(self.target.group_offsets(group, [tp], timeout_ms=TIMEOUT_MS).get(tp))
         if control is not None and not control.ended and not control.is_dead(self._clock.unix_ms()):

@@ -175,7 +175,7 @@ def _shape(site: Site) -> None:
             "started",
             "ended",
             "error",
-            "mirrormaker_resumed",
+            "held",
             "behind",
             "partitions",
             "groups",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mirror.exit_status import ATTENTION, MIRRORMAKER_COPIES
+from mirror.exit_status import ATTENTION, HELD
 from mirror.spark.driver.job_options import JobOptions
 from mirror.spark.driver.verify_options import VerifyOptions
 from tests.schedules.tools import ROOT, SCHEDULES
@@ -120,7 +120,7 @@ def test_systemd_rates_each_service_as_little_exposed(units: Path) -> None:
 
 def test_systemd_does_not_restart_a_stream_that_a_person_must_attend_to() -> None:
     unit = (SCHEDULES / "systemd" / "mirror-stream@.service").read_text(encoding="utf-8")
-    statuses = f"2 {ATTENTION} {MIRRORMAKER_COPIES}"
+    statuses = f"2 {ATTENTION} {HELD}"
     assert f"\nRestartPreventExitStatus={statuses}\n" in unit
     table = (ROOT / "jobs" / "OPERATE.md").read_text(encoding="utf-8")
     assert all(f"\n| {status} | " in table for status in statuses.split())

@@ -29,7 +29,8 @@ def forget(
 
     The flow has to be in the configuration. The command may be interrupted and repeated.
 
-    Exit status: 0 nothing of it is left, 1 something could not be removed, or the flow runs, 2 wrong usage.
+    Exit status: 0 nothing of it is left, 1 something could not be removed, or the flow runs, 2 wrong usage, 4 it is
+    held.
     """
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     (found,) = loaded.select(flow)

@@ -64,7 +64,7 @@ def run(
     With --json the command prints the content of summary.json at the end, or nothing if no flow was started.
 
     Exit status: 0 every partition complete, 1 could not run, 2 wrong usage, 3 some partitions did not complete,
-    4 MirrorMaker 2 copies again what a flow has taken over, 130 or 143 interrupted.
+    4 a flow is held, or MirrorMaker 2 copies again what it has taken over, 130 or 143 interrupted.
     """
     options = JobOptions(
         config=config,
@@ -96,8 +96,8 @@ def stream(
     last line.
 
     Exit status: 0 ended in order, 1 could not run, 2 wrong usage, 3 ended with partitions that did not complete or
-    because another run took over, 4 MirrorMaker 2 copies again what a flow has taken over, 130 or 143 interrupted: it
-    did not end within shutdown-timeout-ms.
+    because another run took over, 4 a flow is held, or MirrorMaker 2 copies again what it has taken over, 130 or 143
+    interrupted: it did not end within shutdown-timeout-ms.
     """
     options = JobOptions(
         config=config,

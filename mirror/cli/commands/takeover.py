@@ -108,7 +108,8 @@ def takeover(
     With --back, MirrorMaker 2's own positions are written instead, so that it continues where the flow has stopped, and
     the flow's progress is removed. Stop the flow first.
 
-    Exit status: 0 all partitions are taken over, 3 some are left out, 1 could not take over, 2 wrong usage.
+    Exit status: 0 all partitions are taken over, 3 some are left out, 1 could not take over, 2 wrong usage,
+    4 the flow is held.
     """
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     (copied,) = loaded.select(flow)

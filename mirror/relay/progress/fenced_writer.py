@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
 from mirror.client import Producer
@@ -30,11 +30,17 @@ class FencedWriter:
     or :meth:`write` fences the other one, as after any error.
     """
 
-    def __init__(self, topic: FlowTopic, transactional_id: str, timeout_ms: int) -> None:
-        """``timeout_ms`` limits each call."""
+    def __init__(
+        self, topic: FlowTopic, transactional_id: str, timeout_ms: int, *, check: Callable[[], object] = bool
+    ) -> None:
+        """``timeout_ms`` limits each call. ``check`` is called once others are fenced; if it raises, nothing is stored.
+
+        It is called again with the next attempt to begin.
+        """
         self._topic: Final = topic
         self._timeout_ms: Final = timeout_ms
         self._id: Final = transactional_id
+        self._check: Final = check
         self._producer: Producer | None = None
 
     @property
@@ -45,7 +51,7 @@ class FencedWriter:
     def begin(self) -> bool:
         """Fence other writers, if this one has not since it failed: they store nothing afterwards.
 
-        Return whether it has fenced them now. Raises KafkaError.
+        Return whether it has fenced them now. Raises KafkaError, and what the check raises.
         """
         if self._producer is not None:
             return False
@@ -55,6 +61,11 @@ class FencedWriter:
         except KafkaError as error:
             producer.close(timeout_ms=0)
             self._fail(f"fencing earlier users of {self._id}", error)
+        try:
+            self._check()
+        except BaseException:
+            producer.close(timeout_ms=0)
+            raise
         self._producer = producer
         return True
 

@@ -69,6 +69,14 @@ def takeover_topic_of(flow: str) -> str:
     return f"mirror-progress.{flow}.takeover.internal"
 
 
+def latch_topic_of(flow: str) -> str:
+    """Return the topic that says whether the flow may copy; it is on the target, with one partition.
+
+    Only ``mirror hold`` creates it. Users grant the permissions for the prefix of progress topics.
+    """
+    return f"mirror-progress.{flow}.latch.internal"
+
+
 def cluster_options(options: Mapping[str, object]) -> dict[str, object]:
     """Return those of the dotted keys ``options`` that every client of a cluster takes."""
     keys = ClusterSettings.keys()

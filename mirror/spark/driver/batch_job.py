@@ -1,7 +1,7 @@
 """The driver's script of a scheduled run: runs the selected flows in one Spark context, and reports their results.
 
-Exit status: 0 every range complete; 1 could not run; 2 wrong usage; 3 some partitions did not complete; 4 MirrorMaker 2
-copies again what a flow has taken over; 130 or 143 interrupted by SIGINT or SIGTERM.
+Exit status: 0 every range complete; 1 could not run; 2 wrong usage; 3 some partitions did not complete; 4 a flow is
+held, or MirrorMaker 2 copies again what it has taken over; 130 or 143 interrupted by SIGINT or SIGTERM.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from mirror.errors import FlowError, KafkaError, MirrorError, MirrorMakerResumed
+from mirror.errors import AuthorizationFailed, FlowError, FlowHeld, KafkaError, MirrorError
 from mirror.relay.model.ranges import SEVERITY, Outcome
+from mirror.relay.progress.latch import LatchCheck
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import open_sides
 from mirror.spark.driver.copy_jobs import BoundedJob, FollowedJob, JobParts
@@ -121,6 +122,7 @@ class FlowRun:
         self._control: Final = control
         self._claimed: ClaimedRun | None = None
         self._ending: Final = RunEnding(report, flow.shutdown_timeout_ms)
+        self._check_latch: Final = LatchCheck(self._target_options, flow.name)
         self._watch: MirrorMakerWatch | None = None
         self._job: FollowedJob | BoundedJob | None = None
         self._status: RunStatus | None = None
@@ -144,12 +146,12 @@ class FlowRun:
     def run(self, announce: Callable[[Event], None]) -> Event:
         """Run the flow until its end, and return what has ended it; ``announce`` is called once its job has begun.
 
-        Raises MirrorError, MirrorMakerResumed also if that has ended it, and what Spark raises if it gives up.
+        Raises MirrorError, FlowHeld also if that has ended it, and what Spark raises if it gives up.
         """
         try:
             with contextlib.ExitStack() as resources:
                 return self._run(announce, resources)
-        except MirrorMakerResumed as error:
+        except FlowHeld as error:
             self.report.failed(error, str(error))
             raise
         finally:
@@ -160,7 +162,7 @@ class FlowRun:
         if self._follows and (reason := why_not_followed(flow)) is not None:
             raise FlowError(reason)
         self._watch = resources.enter_context(self._preparation.open_watch())
-        self._watch.check()
+        self._check_may_copy()
         if not self._ending.is_asked():  # the control may be that of a later start
             self._control.wait(claims=True)
         lines = self._lines
@@ -183,6 +185,7 @@ class FlowRun:
         if self._ending.is_asked():
             return self._ended()
         claimed = self._claimed = self._claim()  # this ends another run, so nothing slow or doubtful comes after it
+        self._check_latch()  # after the claim: who holds the flow stops all that has claimed it before
         if not self._follows:
             status.report_state("running")
             resources.push(partial(self._report_end, status, claimed))
@@ -230,6 +233,7 @@ class FlowRun:
             with contextlib.suppress(KafkaError):
                 claimed.sync()  # its tasks may have ended by a command that they have read first
         if has_ended and not (self._follows or self._ending.is_asked()):
+            self._check_latch()  # it may have been held and released since: its tasks have ended, too
             self._complete()
         if self._ending.is_asked() or not isinstance(job, FollowedJob):
             return self._ended()
@@ -260,10 +264,13 @@ class FlowRun:
         return True
 
     def _claim(self) -> ClaimedRun:
-        """Have other runs of the flow end. A scheduled run goes on if that fails. Raises KafkaError."""
+        """Have other runs of the flow end. A scheduled run goes on if it may not. Raises KafkaError.
+
+        If that fails for another reason, it does not go on: ``mirror hold`` would not know of it.
+        """
         try:
             return self._control.claim(self._options.run, self._stop_if_resumed)
-        except KafkaError as error:
+        except AuthorizationFailed as error:
             if self._follows:
                 raise
             self._lines.warn(f"another run of it could not be asked to end: {error}")
@@ -338,17 +345,23 @@ class FlowRun:
             self._job.begin_again(topics)
 
     def _ended(self) -> Event:
-        """Return what a run that was asked to end is, and name one that has taken over. Raises MirrorMakerResumed."""
+        """Return what a run that was asked to end is, and name one that has taken over. Raises FlowHeld, LatchMoved."""
         other = None if self._claimed is None else self._claimed.fenced_by
         if other is not None and self._is_incomplete:
             self.report.fenced = f"another run of this flow took over: {other.run} on {other.host}"
             if not self._follows:  # a stream says it with the flow's state
                 self._lines.error(self.report.fenced)
-        elif self._watch is not None:
-            self._watch.check()
+        else:
+            self._check_may_copy()
         if self._ending.is_asked() and not (self._follows or self.report.partitions):
             self.report.cut_short = True  # it was stopped before its job began
         return JobEnded("cut short" if self.report.cut_short else "in order")
+
+    def _check_may_copy(self) -> None:
+        """Raise FlowHeld if a person has to decide first; LatchMoved if one has since the run began."""
+        self._check_latch()
+        if self._watch is not None:
+            self._watch.check()
 
     def _stop_if_resumed(self, _: ClaimedRun) -> None:
         if self._watch is not None and not self._ending.is_asked() and self._watch.read() is not None:

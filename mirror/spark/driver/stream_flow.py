@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
-from mirror.errors import ConfigError, FlowError, MirrorError, NotRetriable
+from mirror.errors import ConfigError, FlowError, FlowHeld, LatchMoved, MirrorError, MirrorMakerResumed, NotRetriable
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import StatusWriter
 from mirror.relay.progress.status_values import RunState
@@ -22,7 +22,7 @@ from mirror.spark.driver.telemetry_bridge import describe_flow
 from mirror.spark.ledger.initial_partitions import InitialPartitions
 from mirror.spark.ledger.results import FlowReport
 from mirror.spark.supervision.control_record_thread import ControlRecordThread
-from mirror.spark.supervision.flow_states import FlowState, Lost, Refused, Resumed
+from mirror.spark.supervision.flow_states import FlowState, Latched, Lost, Refused, Resumed
 from mirror.spark.tasks.options import FlowOptions
 from mirror.telemetry.metrics.record_results import record_state
 
@@ -149,7 +149,11 @@ class StreamFlow:
         if parts.options.debug or not isinstance(error, MirrorError):
             reported = error if isinstance(error, Exception) else FlowError(line)
             parts.consoles.report(reported, debug=parts.options.debug, prefix=f"flow {self.name}: ")
-        is_refused = isinstance(error, ConfigError | FlowError | NotRetriable) and not isinstance(error, NoFreeSlot)
+        if isinstance(error, FlowHeld) and not isinstance(error, MirrorMakerResumed):
+            return Latched(line)
+        is_refused = isinstance(error, ConfigError | FlowError | NotRetriable) and not isinstance(
+            error, NoFreeSlot | LatchMoved
+        )
         return Refused(line, self._refresh_ms) if is_refused else Lost(line)
 
     # --- in the main thread
@@ -201,7 +205,7 @@ class StreamFlow:
             # Of a flow that is refused nothing is made on the target.
             control.wait(claims=now.state is FlowState.BACKING_OFF)
         elif now.state is FlowState.HELD and not now.by_other_run:
-            control.hold()
+            control.hold(by_latch=now.by_latch)
         return control
 
     def _keep_error(self, before: Supervised, now: Supervised) -> None:
@@ -209,7 +213,7 @@ class StreamFlow:
         report = self.report
         if now.state in _FAILED and not self._parts.has_lost_spark():
             report.error = now.reason  # what its last run has copied does not count as complete
-        elif (now.state is FlowState.HELD or self._is_removed) and not report.mirrormaker_resumed:
+        elif (now.state is FlowState.HELD or self._is_removed) and not report.held:
             report.error = None  # it is not to run
         elif now.state is FlowState.ENDED and before.state in {*_FAILED, FlowState.PREPARING}:
             report.error = report.error or before.reason or None

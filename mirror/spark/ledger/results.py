@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mirror.alignment.sync_state import ACLS, CONFIGS, DELETIONS, SyncState
 from mirror.client import TopicPartition
-from mirror.errors import MirrorMakerResumed
-from mirror.exit_status import ATTENTION, DONE, FAILED, MIRRORMAKER_COPIES
+from mirror.errors import FlowHeld
+from mirror.exit_status import ATTENTION, DONE, FAILED, HELD
 from mirror.relay.batches.reencode_decision import SkipReason
 from mirror.relay.model.ranges import SEVERITY, CountBasis, Outcome, RangeResult
 from mirror.relay.progress.stored_record import plain
@@ -51,7 +51,7 @@ class FlowReport:
     partitions: list[RangeResult] = field(default_factory=list)
     error: str | None = None
     """Why the flow could not run, in one line; else None."""
-    mirrormaker_resumed: bool = False
+    held: bool = False
     """Whether ``error`` is that MirrorMaker 2 copies again what the flow has taken over."""
     cut_short: bool = False
     """Whether a signal ended the run."""
@@ -94,7 +94,7 @@ class FlowReport:
 
     def failed(self, error: Exception, line: str) -> None:
         """Record ``error``, with the ``line`` about it."""
-        self.error, self.mirrormaker_resumed = line, isinstance(error, MirrorMakerResumed)
+        self.error, self.held = line, isinstance(error, FlowHeld)
 
     def to_json(self) -> dict[str, Any]:
         """Return the flow's part of ``summary.json``; times are in ISO 8601, UTC."""
@@ -105,7 +105,7 @@ class FlowReport:
             "started": iso(self.started),
             "ended": iso(self.ended) if self.ended else None,
             "error": self.error,
-            "mirrormaker_resumed": self.mirrormaker_resumed,
+            "held": self.held,
             "behind": self.behind,
             "groups": None if self.groups is None else self.groups.to_json(),
             **{kind: self.kinds[kind].summary() if kind in self.kinds else None for kind in (CONFIGS, DELETIONS, ACLS)},
@@ -180,7 +180,7 @@ def _with_truncation(result: RangeResult, stop: int | None) -> RangeResult:
 
 
 def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -> int:
-    """Return 0 if everything is complete, 1 if a flow could not run, 4 if MirrorMaker 2 copies again, else 3.
+    """Return 0 if everything is complete, 1 if a flow could not run, 4 if a person has to decide first, else 3.
 
     It is 3, too, if a stream was behind for another reason than its end.
 
@@ -188,8 +188,7 @@ def exit_status(reports: Sequence[FlowReport], in_order: Collection[str] = ()) -
     count as incomplete, but one that had failed, or had stood still for long, when they were asked does.
     """
     if failed := [report for report in reports if report.error is not None]:
-        resumed = all(report.mirrormaker_resumed for report in failed)
-        return MIRRORMAKER_COPIES if resumed else FAILED
+        return HELD if all(report.held for report in failed) else FAILED
     if any(report.behind is not None for report in reports):
         return ATTENTION
     complete = all(

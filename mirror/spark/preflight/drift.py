@@ -16,6 +16,7 @@ from mirror.config.flow_rules import target_options
 from mirror.errors import FlowError, KafkaError
 from mirror.relay.origin.records import REGISTRY_TOPIC, Registry
 from mirror.relay.origin.registry import Side
+from mirror.relay.progress.latch import LatchCheck
 from mirror.runtime.clock import SystemClock
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics
@@ -188,8 +189,9 @@ def apply(
     ``max_deletions``: delete or reduce up to so many topics, instead of the flow's limit. Both need two rounds, between
     which this waits. Changes that would disturb running copies are not made while a run of the flow is alive. What
     fails once topics are prepared, also because a run begins meanwhile, is among the problems. With a ``plan`` nothing
-    else is changed. Raises FlowError if no topic matches or one cannot be adopted, KafkaError.
+    else is changed. Raises FlowError if no topic matches or one cannot be adopted, FlowHeld, KafkaError.
     """
+    LatchCheck(config.clusters[flow.target].client_options(), flow.name)()
     sides = sides.again()  # earlier flows of the command have made topics since
     if adopted:
         _adopt(config, flow, adopted, sides)

@@ -15,6 +15,7 @@ from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.progress.flow_topic import (
     group_topic_of,
     inventory_topic_of,
+    latch_topic_of,
     offset_topic_of,
     status_topic_of,
     takeover_topic_of,
@@ -80,6 +81,12 @@ def of_takeover(flow: FlowConfig) -> FlowTopic:
     """Return the topic that a takeover from MirrorMaker 2 writes on the target, besides those of :func:`on_target`."""
     topic, contents = takeover_topic_of(flow.name), "its records of what was taken over"
     return FlowTopic(topic, contents, "nothing is taken over", flow.replication_factor)
+
+
+def latch_of(flow: FlowConfig) -> FlowTopic:
+    """Return the topic that ``mirror hold`` writes on the target, besides those of :func:`on_target`."""
+    topic, contents = latch_topic_of(flow.name), "its record of whether the flow may copy"
+    return FlowTopic(topic, contents, "the flow is not held", flow.replication_factor)
 
 
 def inventory_of(flow: FlowConfig) -> FlowTopic:

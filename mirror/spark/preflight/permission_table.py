@@ -83,6 +83,7 @@ _CONFIGS: Final = Use('[`configs = "sync"`](#topic-configurations)', lambda foun
 _DELETES: Final = Use('[`on-topic-deleted = "delete"`](#deleted-topics)', lambda found, _: found.flow.deletes_topics)
 _ACLS: Final = Use("[`acls`](#acls)", lambda found, _: found.flow.acls.sync)
 _REVERSE: Final = Use("`mirror groups --reverse --commit`")
+_HOLD: Final = Use("`mirror hold`")
 _TAKEOVER: Final = Use("a [takeover](../mirror/migration/README.md#afterwards)")
 
 # --- what they are on
@@ -111,6 +112,7 @@ _topic, _group, _id = Kind.TOPIC, Kind.GROUP, Kind.TRANSACTIONAL_ID
 _source_topics = _on_source(_topic, "the topics", lambda found: found.topics)
 _target_topics = _on_target(_topic, "the topics", lambda found: found.targets, (_CREATE,))
 _progress = _own(_topic, flow_topic.topic_of)
+_latch = _own(_topic, flow_topic.latch_topic_of)
 _inventory = flow_topic.inventory_topic_of
 _checkpoints = _on_target(
     _topic,
@@ -172,6 +174,7 @@ PERMISSIONS: Final[list[Permission]] = [
         (_WRITE, _READ),
         "other hosts do not see the flow's state, and its runs do not know of earlier ones",
     ),
+    Permission(_latch, (_READ,), "a flow that is held would not know it", refuses=_ONE),
     Permission(
         _own(_topic, flow_topic.offset_topic_of),
         (_WRITE, _READ),
@@ -241,6 +244,8 @@ PERMISSIONS: Final[list[Permission]] = [
 
 NOT_LOOKED_UP: Final[list[Permission]] = [
     WRITE_BACK,
+    Permission(_latch, (_WRITE,), "it cannot be held", _HOLD),
+    Permission(_own(_id, fenced_writer.transactional_id), (_DESCRIBE,), "it cannot be held", _HOLD),
     Permission(
         _on_source(Kind.CLUSTER, "the cluster"),
         (_DESCRIBE,),

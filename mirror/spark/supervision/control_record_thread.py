@@ -20,6 +20,7 @@ from mirror.closing import Closing
 from mirror.errors import KafkaError, MirrorError
 from mirror.observation import Side
 from mirror.relay.progress.control_record import POLL_INTERVAL_MS
+from mirror.relay.progress.latch import read_latch
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import is_away
 from mirror.spark.preflight import flow_topics
@@ -145,6 +146,8 @@ class ControlRecordThread(Closing):
         """The run that runs, or the next one."""
         self._waits = self._holds = False
         """Whether :attr:`run` is to claim the flow once it is free, and whether it is to be held then."""
+        self._awaits_release = False
+        """Whether the latch is to be read once the record says that the flow is held: it may be released by then."""
         self._admin: Admin | None = None
         self._warned = ""
         self._thread: Final = threading.Thread(target=self._repeat, name=f"mirror-control-{flow.name}", daemon=True)
@@ -183,13 +186,13 @@ class ControlRecordThread(Closing):
         """
         self._submit(lambda: self._wait(claims))
 
-    def hold(self) -> None:
+    def hold(self, *, by_latch: bool = False) -> None:
         """Have the record say that the flow is held, as soon as the target answers: ``mirror stop --resume`` finds it.
 
-        If nothing of the flow has run on this target, :attr:`run` claims it first, unless another run copies it. Does
-        not wait.
+        If nothing of the flow has run on this target, :attr:`run` claims it first, unless another run copies it.
+        ``by_latch``: ``mirror release`` finds it, or what that has done before is found here. Does not wait.
         """
-        self._submit(self._hold)
+        self._submit(lambda: self._hold(by_latch))
 
     def request(self) -> Future[None]:
         """Renew the record of the last claim now. Fails with KafkaError.
@@ -288,6 +291,14 @@ class ControlRecordThread(Closing):
             self._report(OtherRunClaimed(other.run, other.host))
         elif decision.fenced_by is None:
             self._report(Held() if decision.stop else Resumed())
+            self._find_release(run.client)
+
+    def _find_release(self, client: RunControlClient) -> None:
+        """Have the flow begin again if it was released before the record said that this stream holds it."""
+        if self._awaits_release and client.wanted.ended:
+            if not read_latch(self.options, self._flow.name).is_held:
+                client.resume()
+            self._awaits_release = False
 
     def _report(self, event: Held | OtherRunClaimed | Resumed) -> None:
         if not self._is_closed:  # the end that the record has then is no command to the next run, on another target
@@ -311,7 +322,8 @@ class ControlRecordThread(Closing):
     def _wait(self, claims: bool) -> None:
         self._waits, self._holds = claims or self._run is not None, False
 
-    def _hold(self) -> None:
+    def _hold(self, by_latch: bool) -> None:
+        self._awaits_release = by_latch
         self._waits = self._holds = self._run is None
         if self._run is not None:
             self._run.client.want(ended=True)

@@ -35,7 +35,7 @@ class FlowState(StrEnum):
     REFUSED = "refused"
     """It cannot run as the configuration or its clusters are; it is checked again later, and when it is edited."""
     HELD = "held"
-    """It was asked to stop, or another run has taken over; the stream goes on with its other flows."""
+    """It was asked to stop, its latch holds it, or another run has taken over; the stream goes on with its others."""
     ENDED = "ended"
     """Nothing more happens to it."""
 
@@ -56,6 +56,8 @@ class Supervised:
     """The state after its job has ended as it was asked to; None: it was not asked. For an edit, it prepares again."""
     by_other_run: bool = False
     """Whether it is held, or is to be, because another run has taken over."""
+    by_latch: bool = False
+    """Whether it is held until a person releases it: the stream waits for that."""
     edit_refused: str = ""
     """Why an edit of its configuration has no effect: it goes on with its last valid one."""
 
@@ -120,6 +122,13 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Latched:
+    """A person has to release it before it runs again: its start or its job has ended for that reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class OtherRunClaimed:
     """Another run of the flow has taken over."""
 
@@ -140,9 +149,8 @@ class StopAsked:
     """Without waiting for its tasks."""
 
 
-Event: TypeAlias = (
-    Due | Began | JobEnded | Lost | Refused | Edited | WrongEdit | Held | OtherRunClaimed | Resumed | StopAsked
-)
+_Holds: TypeAlias = Held | OtherRunClaimed | Latched
+Event: TypeAlias = Due | Began | JobEnded | Lost | Refused | Edited | WrongEdit | _Holds | Resumed | StopAsked
 Action: TypeAlias = Literal["none", "run", "stop", "cancel", "end"]
 """``run``: prepare it and run its job; ``stop``: end the job in order; ``cancel``: at once; ``end``: forget it."""
 Next: TypeAlias = tuple[Supervised, Action]
@@ -241,10 +249,18 @@ def _hold(now: Supervised, event: Event, unix_ms: int, _backoff: Backoff) -> Nex
     return replace(held, by_other_run=isinstance(event, OtherRunClaimed)), "none"
 
 
+def _latch(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Next:
+    assert isinstance(event, Latched)  # noqa: S101 - TABLE
+    if now.then is FlowState.ENDED:
+        return _end(now, event, unix_ms, backoff)
+    held = _enter(now, FlowState.HELD, unix_ms, reason=event.reason, failures=0)
+    return replace(held, by_latch=True), "none"
+
+
 def _why_held(event: Event) -> str:
     if isinstance(event, OtherRunClaimed):
         return f"another run of this flow took over: {event.run} on {event.host}"
-    return "mirror stop has stopped it"
+    return "mirror stop or mirror hold has stopped it"
 
 
 def _end(now: Supervised, _event: Event, unix_ms: int, _backoff: Backoff) -> Next:
@@ -265,6 +281,7 @@ TABLE: Final[Mapping[type[Event], tuple[Rule, ...]]] = {
     WrongEdit:  (_note,       _note,       _note,       _note,       _note,       _stay),
     StopAsked:  (_stop,       _stop,       _end,        _end,        _end,        _stay),
     Held:       (_stop,       _stop,       _hold,       _hold,       _hold,       _stay),
+    Latched:    (_latch,      _latch,      _latch,      _latch,      _stay,       _stay),
     OtherRunClaimed:  (_stop,       _stop,       _hold,       _hold,       _hold,       _stay),
     Resumed:    (_stay,       _stay,       _stay,       _stay,       _start,      _stay),
 }
@@ -309,4 +326,5 @@ def _enter(
         failures=now.failures if failures is None else failures,
         then=then,
         by_other_run=False,
+        by_latch=False,
     )

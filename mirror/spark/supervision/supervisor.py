@@ -163,9 +163,12 @@ class Supervisor:
         return {name: flow.now for name, flow in self._flows.items()}
 
     def run(self) -> None:
-        """Supervise until each flow has ended or is held. Whatever ends this, no flow goes on."""
+        """Supervise until each flow has ended or was stopped. Whatever ends this, no flow goes on.
+
+        One that its latch holds is waited for: what starts the stream again would only find it held again.
+        """
         try:
-            while any(flow.now.state not in _OVER for flow in self._flows.values()):
+            while any(flow.now.state not in _OVER or flow.now.by_latch for flow in self._flows.values()):
                 self.step()
         finally:
             for flow in self._flows.values():

@@ -54,10 +54,10 @@ def report(
     *partitions: RangeResult,
     error: str | None = None,
     behind: str | None = None,
-    mirrormaker_resumed: bool = False,
+    held: bool = False,
     asked: datetime | None = None,
 ) -> FlowReport:
-    return FlowReport("f", START, END, list(partitions), error, mirrormaker_resumed, behind=behind, asked=asked)
+    return FlowReport("f", START, END, list(partitions), error, held, behind=behind, asked=asked)
 
 
 def test_every_partition_of_the_plan_has_a_result() -> None:
@@ -113,8 +113,8 @@ def test_a_truncated_range_is_unfinished_if_records_are_left(
         ([report(result(0, Outcome.FAILED), result(1, Outcome.UNFINISHED))], 3, Outcome.FAILED),
         ([report(result(0, Outcome.EXPIRED), result(1, Outcome.FENCED))], 3, Outcome.EXPIRED),
         ([report(error="no topic"), report(result(0, Outcome.EXPIRED))], 1, Outcome.FAILED),
-        ([report(error="it copies again", mirrormaker_resumed=True), report(result(0))], 4, Outcome.FAILED),
-        ([report(error="it copies again", mirrormaker_resumed=True), report(error="no topic")], 1, Outcome.FAILED),
+        ([report(error="it copies again", held=True), report(result(0))], 4, Outcome.FAILED),
+        ([report(error="it copies again", held=True), report(error="no topic")], 1, Outcome.FAILED),
         ([FlowReport("f", START)], 3, Outcome.UNFINISHED),
         ([FlowReport("f", START, END, cut_short=True)], 3, Outcome.UNFINISHED),
         ([report(result(0), behind="t-1 had not begun")], 3, Outcome.UNFINISHED),
@@ -233,7 +233,7 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
         "started": "2026-01-31T12:00:00.000Z",
         "ended": "2026-01-31T12:00:10.000Z",
         "error": None,
-        "mirrormaker_resumed": False,
+        "held": False,
         "behind": None,
         "groups": None,
         "configs": None,

@@ -26,6 +26,7 @@ from mirror.spark.supervision.flow_states import (
     FlowState,
     Held,
     JobEnded,
+    Latched,
     Lost,
     OtherRunClaimed,
     Refused,
@@ -53,6 +54,7 @@ events = st.one_of(
     st.builds(Edited, st.booleans()),
     st.builds(WrongEdit, st.text(max_size=3)),
     st.builds(Held),
+    st.builds(Latched, st.text(max_size=3)),
     st.builds(OtherRunClaimed, st.text(max_size=3), st.text(max_size=3)),
     st.builds(Resumed),
     st.builds(StopAsked, st.booleans()),
@@ -60,7 +62,7 @@ events = st.one_of(
 steps = st.lists(st.tuples(events, st.integers(0, 2 * STABLE_MS)), max_size=12)
 SAMPLES: Final[tuple[Event, ...]] = (
     *(Due(), Began(), JobEnded("in order"), AWAY, Refused("no topic", 60_000), Edited(), WrongEdit("wrong")),
-    *(Held(), OTHER, Resumed(), StopAsked()),
+    *(Held(), Latched("held since"), OTHER, Resumed(), StopAsked()),
 )
 
 
@@ -214,7 +216,7 @@ def test_a_flow_is_held_until_it_is_resumed_also_if_it_is_edited(flow: Flow, eve
 @pytest.mark.parametrize("last", [AWAY, Refused("no topic", None), JobEnded("cut short")])
 def test_a_flow_is_held_however_its_job_ends(flow: Flow, last: Event) -> None:
     flow.after(Due(), Began(), Edited(), Held(), Began(), last)
-    assert (flow.state, flow.now.reason) == (FlowState.HELD, "mirror stop has stopped it")
+    assert (flow.state, flow.now.reason) == (FlowState.HELD, "mirror stop or mirror hold has stopped it")
 
 
 def test_a_flow_that_is_to_end_ends_once_its_job_has(flow: Flow) -> None:

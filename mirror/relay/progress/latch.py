@@ -1,0 +1,174 @@
+"""The latch of a flow: whether it may write at all, which outlives every run.
+
+::
+
+    mirror hold, release, cutover ──set_latch──► mirror-progress.<flow>.latch.internal ──Latches.check──► each writer
+
+The control record is a committed offset: brokers forget it after a week without runs, and each claim replaces it. So
+the latch is a record of its own. A writer reads it *after* it has fenced or claimed what it writes with; who sets it
+fences and stops the writers *after* it is stored. So of both at least one sees the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from mirror.errors import Fenced, FlowHeld, LatchMoved, printable
+from mirror.relay.progress.fenced_writer import FencedWriter, transactional_id
+from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, latch_topic_of
+from mirror.relay.progress.stored_record import decode, encode
+from mirror.runtime.clock import SystemClock
+from mirror.timing import Timer
+
+READ_MS: Final = 20_000
+"""How long a writer waits for the latch before it fails."""
+_KEY: Final = b"latch"
+_ATTEMPTS: Final = 5
+"""Rounds of a flow that runs fence under the same id; each of them does so once after it was fenced."""
+
+
+class Role(enum.StrEnum):
+    """Whether a flow may write."""
+
+    ACTIVE = "active"
+    HELD = "held"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latch:
+    """Whether a flow may write, and who has said so. The field names are keys of the status as JSON."""
+
+    role: Role = Role.ACTIVE
+    generation: int = 0
+    """One more with each change; 0: nothing has ever held the flow."""
+    reason: str = ""
+    by: str = ""
+    """The user and the host."""
+    since_ms: int = 0
+    """Since when it has this role (ms since 1970)."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether no writer of the flow may write."""
+        return self.role is Role.HELD
+
+    @property
+    def since(self) -> str:
+        """Since when it has this role, in UTC, as ``2026-01-31T12:00:00Z``."""
+        moment = datetime.fromtimestamp(self.since_ms / 1000, UTC)
+        return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+    def line(self) -> str:
+        """Return since when, by whom and why, without line breaks."""
+        why = f": {self.reason}" if self.reason else ""
+        return printable(f"{self.role} since {self.since} by {self.by or 'an unknown user'}{why}")
+
+
+def changed(found: Latch, role: Role, *, reason: str, by: str, now_ms: int, expected: int | None = None) -> Latch:
+    """Return the latch after a change; ``found`` itself if it has this ``role`` already. Pure.
+
+    ``expected`` is the generation that the change is meant for; None: any. Raises LatchMoved for another one.
+    """
+    if expected is not None and found.generation != expected:
+        raise LatchMoved(f"the latch is {found.line()} (generation {found.generation}, not {expected}): read it again")
+    if found.role is role:
+        return found
+    return Latch(role=role, generation=found.generation + 1, reason=reason, by=by, since_ms=now_ms)
+
+
+# Invariant: A writer goes on only while its flow is not held, and has not been since the writer began: it reads the
+#   latch after it has fenced or claimed what it writes with.
+# Test: tests/relay/progress/test_latch.py::test_no_writer_writes_after_hold_has_returned
+def check(latch: Latch, flow: str, began: int | None = None) -> int:
+    """Return the generation under which a writer of ``flow`` may go on. Pure.
+
+    ``began`` is the generation under which it began; None: it begins now. Raises FlowHeld, LatchMoved.
+    """
+    if latch.is_held:
+        raise FlowHeld(f"flow {flow} is {latch.line()}; mirror release {flow} lets it copy again")
+    if began is not None and latch.generation != began:
+        raise LatchMoved(
+            f"flow {flow} was held and released meanwhile (it is {latch.line()}): this writer ends, a new run goes on"
+        )
+    return latch.generation
+
+
+class LatchCheck:
+    """The latch as one writer obeys it, from its beginning to its end. Its calls wait for the target."""
+
+    def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
+        """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
+        self._options: Final = target_options
+        self._flow: Final = flow
+        self._generation: int | None = None
+
+    def __call__(self) -> None:
+        """Read the latch. Raises FlowHeld, LatchMoved, KafkaError: the writer may not go on."""
+        latch = read_latch(self._options, self._flow)
+        self._generation = check(latch, self._flow, self._generation)
+
+
+def read_latch(target_options: Mapping[str, object], flow: str, timeout_ms: int = READ_MS) -> Latch:
+    """Return the latch of a flow; that of one that was never held is active. Raises KafkaError."""
+    return _read(FlowTopic(target_options, latch_topic_of(flow)), timeout_ms)
+
+
+def _read(topic: FlowTopic, timeout_ms: int) -> Latch:
+    last: Latch | None = None
+    for one in topic.records(Timer(SystemClock(), timeout_ms)):
+        if one.key == _KEY:
+            last = parse(one.value)
+    return last or Latch()
+
+
+def parse(value: bytes | None) -> Latch:
+    """Parse a record's value. What is not understood, such as a record of a later version, holds the flow. Pure."""
+    if value is None:
+        return Latch()
+    unknown = Latch(role=Role.HELD, reason="what its latch topic says is not understood by this version")
+    return decode(Latch, value) or unknown
+
+
+def set_latch(
+    target_options: Mapping[str, object],
+    flow: str,
+    role: Role,
+    *,
+    reason: str,
+    by: str,
+    now_ms: int,
+    expected: int | None = None,
+    timeout_ms: int = READ_MS,
+) -> Latch:
+    """Store the latch after a change, as :func:`changed` says, and return it; its topic has to exist.
+
+    It compares and sets: it is stored under a fence, so that of two changes at once the later one sees the earlier. The
+    fence is that of the flow's changes to topics and ACLs, whose rounds store nothing afterwards.
+
+    Raises LatchMoved, KafkaError.
+    """
+    topic = FlowTopic(target_options, latch_topic_of(flow))
+    change = partial(changed, role=role, reason=reason, by=by, now_ms=now_ms, expected=expected)
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(Fenced):
+            return _compare_and_set(topic, flow, timeout_ms, change)
+    return _compare_and_set(topic, flow, timeout_ms, change)
+
+
+def _compare_and_set(topic: FlowTopic, flow: str, timeout_ms: int, change: Callable[[Latch], Latch]) -> Latch:
+    writer = FencedWriter(topic, transactional_id(flow), timeout_ms)
+    try:
+        writer.begin()
+        found = _read(topic, timeout_ms)
+        wanted = change(found)
+        if wanted != found:
+            writer.write([KeyValue(_KEY, encode(wanted))])
+    finally:
+        writer.close()
+    return wanted
