@@ -112,7 +112,6 @@ _topic, _group, _id = Kind.TOPIC, Kind.GROUP, Kind.TRANSACTIONAL_ID
 _source_topics = _on_source(_topic, "the topics", lambda found: found.topics)
 _target_topics = _on_target(_topic, "the topics", lambda found: found.targets, (_CREATE,))
 _progress = _own(_topic, flow_topic.topic_of)
-_latch = _own(_topic, flow_topic.latch_topic_of)
 _inventory = flow_topic.inventory_topic_of
 _checkpoints = _on_target(
     _topic,
@@ -174,7 +173,11 @@ PERMISSIONS: Final[list[Permission]] = [
         (_WRITE, _READ),
         "other hosts do not see the flow's state, and its runs do not know of earlier ones",
     ),
-    Permission(_latch, (_READ,), "a flow that is held would not know it", refuses=_ONE),
+    Permission(
+        _own(_topic, flow_topic.latch_topic_of),
+        (_WRITE, _READ),
+        "the flow cannot be held, and without Read no run begins",
+    ),
     Permission(
         _own(_topic, flow_topic.offset_topic_of),
         (_WRITE, _READ),
@@ -244,7 +247,6 @@ PERMISSIONS: Final[list[Permission]] = [
 
 NOT_LOOKED_UP: Final[list[Permission]] = [
     WRITE_BACK,
-    Permission(_latch, (_WRITE,), "it cannot be held", _HOLD),
     Permission(_own(_id, fenced_writer.transactional_id), (_DESCRIBE,), "it cannot be held", _HOLD),
     Permission(
         _on_source(Kind.CLUSTER, "the cluster"),

@@ -328,8 +328,8 @@ class SilentControl:
     def wait(self, *, claims: bool) -> None:
         self.calls.append(f"wait {claims}")
 
-    def hold(self) -> None:
-        self.calls.append("hold")
+    def hold(self, *, by_latch: bool) -> None:
+        self.calls.append(f"hold {by_latch}")
 
     def close(self) -> None:
         self.calls.append("close")
@@ -345,7 +345,7 @@ def test_the_control_record_follows_the_state(tmp_path: Path, monkeypatch: pytes
         site.flow().on_change(settings, before, now)
         before = now
     control = cast("SilentControl", site.flow()._control)
-    assert control.calls == ["wait True", "wait False", "hold"]
+    assert control.calls == ["wait True", "wait False", "hold False"]
     site.flow().leave()
     assert control.calls[3:] == ["close"]
 

@@ -448,7 +448,7 @@ def test_thousands_of_topics_give_a_few_lines_and_requests() -> None:
     for (_, kind), allowed in list(found.allowed.items()):
         found.allowed[_, kind] = dict.fromkeys(allowed, useless if kind is Kind.TOPIC else HIDDEN)
     lines = missing_permissions(found)
-    own_topics = 3
+    own_topics = 4
     assert (len(lines.problems), len(lines.warnings)) == (5, own_topics)
     assert max(len(line) for line in lines.problems) < 400
     assert "on topics t00000, t00001, t00002 and 9997 more of cluster a" in lines.problems[0]
