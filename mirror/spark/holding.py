@@ -76,7 +76,7 @@ def still_writes(control: RunControl | None, *, is_dead: bool, fenced_ms: int, u
 
 # Invariant: Once hold has returned and named nothing that may still write, nothing of the flow writes, and nothing that
 #   begins later does, until it is released.
-# Test: tests/relay/progress/test_latch.py::test_no_writer_writes_after_hold_has_returned
+# Test: tests/spark/test_holding_model.py::test_no_task_writes_after_hold_has_returned
 # Test: tests/spark/test_holding.py::test_hold_waits_for_the_end_of_the_run
 # Test: tests/spark/test_holding.py::test_hold_stops_a_run_whose_claim_replaces_the_command
 def hold(

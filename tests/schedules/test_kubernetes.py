@@ -16,7 +16,7 @@ import yaml
 from mirror.cli.app import app
 from mirror.config.flow_settings import FlowSettings
 from mirror.config.load import load
-from mirror.exit_status import ATTENTION, FAILED, MIRRORMAKER_COPIES
+from mirror.exit_status import ATTENTION, FAILED, HELD
 from mirror.spark.driver.job_options import CONFIG_VARIABLE, JobOptions
 from mirror.spark.driver.launch.submission import GRACE_S
 from tests.schedules import rules
@@ -185,7 +185,7 @@ def test_one_pod_of_a_flow_runs_at_a_time() -> None:
 @pytest.mark.parametrize(
     ("name", "final"),
     [
-        ("mirror-run", [FAILED, 2, MIRRORMAKER_COPIES]),
+        ("mirror-run", [FAILED, 2, HELD]),
         ("mirror-verify", [2, ATTENTION]),
         ("mirror-rehearse", [2, ATTENTION]),
     ],

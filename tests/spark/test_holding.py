@@ -213,7 +213,8 @@ def test_a_round_of_a_held_flow_stores_nothing_however_often_it_tries(site: Site
 
 def test_release_has_a_stream_that_holds_the_flow_begin_it_again(site: Site) -> None:
     run = site.run("run-1")
-    site.on_pause = lambda: (run.want(ended=True), run.sync())
+    run.want(ended=True)
+    site.on_pause = run.sync
     site.hold()
     assert run.sync().stop
     site.release()

@@ -80,9 +80,9 @@ class Run:
 class Holding(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
+        self.now_ms = 1_000_000
         self.patched = pytest.MonkeyPatch()
         self.patched.setattr(run_control, "_unix_ms", lambda: self.now_ms)
-        self.now_ms = 1_000_000
         self.target = Target()
         self.runs: list[Run] = []
         self.ending: Ending | None = None

@@ -75,7 +75,8 @@ def apply(
     A file of `mirror plan --out` is refused, before anything is changed, if the configuration has changed since, or
     what one of its changes rests on.
 
-    Exit status: 0 both sides are in step now, 3 something differs still, 1 could not change anything, 2 wrong usage.
+    Exit status: 0 both sides are in step now, 3 something differs still, 1 could not change anything, 2 wrong usage,
+    4 the flow is held.
     """
     named = frozenset(arguments or ())
     if named and not adopt:

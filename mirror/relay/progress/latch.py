@@ -84,7 +84,8 @@ def changed(found: Latch, role: Role, *, reason: str, by: str, now_ms: int, expe
 
 # Invariant: A writer goes on only while its flow is not held, and has not been since the writer began: it reads the
 #   latch after it has fenced or claimed what it writes with.
-# Test: tests/relay/progress/test_latch.py::test_no_writer_writes_after_hold_has_returned
+# Test: tests/relay/progress/test_latch.py::test_it_is_stored_on_the_target_and_obeyed
+# Test: tests/spark/test_holding.py::test_a_round_of_a_held_flow_stores_nothing_however_often_it_tries
 def check(latch: Latch, flow: str, began: int | None = None) -> int:
     """Return the generation under which a writer of ``flow`` may go on. Pure.
 
