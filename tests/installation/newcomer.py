@@ -79,7 +79,7 @@ _BEFORE_EXPORT: Final = 2
 def block(seconds: Mapping[str, float]) -> str:
     """Return the part of the document, with the seconds that each command has taken."""
     shown = {name: value if name == "MIRROR_CONFIG" else "..." for name, value in EXPORTS.items()}
-    lines = [f"{one.command}  # {seconds[one.command]:.0f} s: {one.does}" for one in STEPS]
+    lines = [f"{one.command}  # {max(1, round(seconds[one.command]))} s: {one.does}" for one in STEPS]
     lines.insert(_BEFORE_EXPORT, "export " + " ".join(f"{name}={value}" for name, value in shown.items()))
     minutes = sum(seconds.values()) / 60
     return "\n".join(["```", *lines, "```", "", f"These commands took {minutes:.1f} minutes on two cores.", ""])
