@@ -230,3 +230,10 @@ def test_options_belong_to_the_plan(site: Planning) -> None:
     site.write()
     assert site.invoke("apply", str(site.plan), "--flow", FLOW).exit_code == 2
     assert site.invoke("plan", "--out", str(site.plan), "--flow", FLOW).exit_code == 3
+
+
+def test_a_plan_that_lacks_a_flow_is_not_written(site: Planning) -> None:
+    site.add('[flows.other]\nsource = "paris"\ntarget = "berlin"\ntopics = ["nothing"]')
+    done = site.invoke("plan", "--out", str(site.plan))
+    assert (done.exit_code, site.plan.exists()) == (1, False)
+    assert f"{site.plan} is not written: other could not be planned" in done.stderr
