@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,15 @@ from mirror.telemetry.metrics.metric_store import MetricStore
 from tests.exporter.served import Served
 from tests.polling import eventually
 from tests.spark.fakes import use_clusters
-from tests.spark.flow_harness import use_fakes
+from tests.spark.flow_harness import UNREACHABLE_FLOW, use_fakes
 from tests.spark.status_harness import T0, ReportedFlow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from mirror.observation import Sides
+    from mirror.spark.status.status_reader import StatusReader
 
 
 @pytest.fixture
@@ -47,7 +51,8 @@ def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ReportedFlow:
 @contextmanager
 def served(flow: ReportedFlow) -> Iterator[Served]:
     config, metrics = load(flow.config), MetricStore()
-    describe_flow(metrics, config.flows["f"])
+    for one in config.flows.values():
+        describe_flow(metrics, one)
     with FlowsReader(config, config.select(None), metrics, interval_ms=20) as flows:
         endpoint = Endpoint(
             metrics,
@@ -129,6 +134,27 @@ def test_a_bug_in_a_round_is_shown_and_the_next_one_is_tried(
         eventually(lambda: readings.flows[0].error == "ZeroDivisionError: a bug", what="the error")
         failing.clear()
         eventually(lambda: readings.flows[0].error == "" and readings.flows[0].status is not None, what="the reading")
+
+
+def test_a_cluster_that_hangs_delays_only_its_flows_and_no_answer(
+    flow: ReportedFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow.config.write_text(flow.config.read_text() + UNREACHABLE_FLOW)
+    works, go_on = FlowsReader._read, threading.Event()
+
+    def read(self: FlowsReader, reader: StatusReader, sides: Sides) -> bool:
+        if reader.flow.name == "g":
+            go_on.wait(30)
+        return works(self, reader, sides)
+
+    monkeypatch.setattr(FlowsReader, "_read", read)
+    with served(flow) as exporter:
+        eventually(lambda: exporter.has('mirror_cluster_up{cluster="a"} 1.0'), what="the flow that can be read")
+        assert exporter.get("/readyz") == (503, "not read yet: gone\n")
+        assert exporter.get("/")[0] == 200
+        go_on.set()
+        eventually(lambda: exporter.has('mirror_cluster_up{cluster="gone"} 0.0'), what="the other one")
+        assert exporter.get("/readyz")[0] == 200
 
 
 @pytest.mark.parametrize("listen", ["9465", ":9465", "h:", "h:x", "h:65536"])
