@@ -25,7 +25,14 @@ PREFIX: Final = "MIRROR_"
 LEVEL: Final = "__"
 
 OWN: Final = frozenset(
-    {"MIRROR_CONFIG", "MIRROR_DEBUG", "MIRROR_KAFKA_HOME", "MIRROR_LOG_FORMAT", "MIRROR_SECRETS_DIR"}
+    {
+        "MIRROR_CONFIG",
+        "MIRROR_DEBUG",
+        "MIRROR_KAFKA_HOME",
+        "MIRROR_LOG_FORMAT",
+        "MIRROR_SECRETS_DIR",
+        "MIRROR_TRACE_SLOW_MS",
+    }
 )
 """Variables of this program that override no key."""
 

@@ -57,6 +57,8 @@ class Fetched:
     """The topic that they were read from; None on brokers without topic ids."""
     aborted: tuple[AbortedTransaction, ...] = ()
     error: KafkaError | None = None
+    received_ms: int = 0
+    """When the response came, by the client's clock (ms)."""
     part: FetchedPart | None = field(default=None, repr=False, compare=False)
 
     def release(self) -> None:

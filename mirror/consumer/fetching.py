@@ -350,6 +350,7 @@ class Fetching:
             leader_epoch=sent.leader_epoch,
             topic_id=sent.topic_id,
             aborted=answer.aborted_transactions or (),
+            received_ms=now,
             part=part,
         )
         self._last_answer[sent.tp] = next(self._answers)

@@ -15,6 +15,8 @@ from mirror.extras import OTLP_GRPC, missing
 
 SERVICE: Final = "kafka-spark-mirror"
 PREFIX: Final = "OTEL_"
+SLOW: Final = "MIRROR_TRACE_SLOW_MS"
+"""How late a record has to be copied so that its trace shows it; OpenTelemetry has no such variable."""
 EXPORT_INTERVAL_MS: Final = 5_000
 """How often a backend receives metrics, if ``OTEL_METRIC_EXPORT_INTERVAL`` does not say it.
 
@@ -49,6 +51,8 @@ class TelemetrySettings:
     """The same for metrics."""
     prometheus: tuple[str, int] | None = None
     """Host and port of the endpoint that Prometheus can scrape in a stream's driver."""
+    slow_ms: int | None = None
+    """How late a record has to be copied so that its trace shows it; None: never."""
     ratio: float = 1.0
     """The share of periods that are sampled."""
     queue_size: int = 2_048
@@ -68,7 +72,9 @@ class _EnvironmentReader:
     def __init__(self, environment: Mapping[str, str]) -> None:
         # The specification says that an empty variable counts as unset.
         self._env: Final = {
-            name: value.strip() for name, value in environment.items() if name.startswith(PREFIX) and value.strip()
+            name: value.strip()
+            for name, value in environment.items()
+            if (name.startswith(PREFIX) or name == SLOW) and value.strip()
         }
         self._problems: list[Problem] = []
         self._warnings: list[str] = []
@@ -77,12 +83,15 @@ class _EnvironmentReader:
         disabled = self._env.get("OTEL_SDK_DISABLED", "").lower() == "true"
         metrics = self._exporters("METRICS", _METRICS)
         traces = self._exporters("TRACES", _TRACES)
+        if SLOW in self._env and "otlp" not in traces:
+            self._warnings.append(f"{SLOW}: no backend receives traces (OTEL_EXPORTER_OTLP_ENDPOINT), so it is ignored")
         interval_ms = EXPORT_INTERVAL_MS if "otlp" in metrics else FILE_INTERVAL_MS
         settings = TelemetrySettings(
             disabled=disabled,
             traces=self._protocol("TRACES") if "otlp" in traces else "",
             metrics=self._protocol("METRICS") if "otlp" in metrics else "",
             prometheus=self._prometheus() if "prometheus" in metrics else None,
+            slow_ms=self._number(SLOW, 0, minimum=1) if SLOW in self._env else None,
             ratio=self._ratio(),
             queue_size=self._number("OTEL_BSP_MAX_QUEUE_SIZE", 2_048),
             batch_size=self._number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512),

@@ -20,10 +20,18 @@ from mirror.telemetry.metrics.record_results import record_task
 from mirror.telemetry.settings import is_sampled
 from mirror.telemetry.task_report import TaskReport
 from mirror.telemetry.traces.ids import SpanId, partition_id
-from mirror.telemetry.traces.spans import TaskFacts, is_idle, partition_span, subspan, task_span, task_spans
+from mirror.telemetry.traces.spans import (
+    TaskFacts,
+    is_idle,
+    partition_span,
+    record_spans,
+    subspan,
+    task_span,
+    task_spans,
+)
 
 if TYPE_CHECKING:
-    from mirror.relay.model.observer import TaskSnapshot
+    from mirror.relay.model.observer import SlowRecord, TaskSnapshot
     from mirror.telemetry.settings import TelemetrySettings
     from mirror.timing import Clock
 
@@ -97,6 +105,18 @@ class TaskTelemetry:
         self._take_snapshot = take_snapshot
         self._first = self._last_exported = take_snapshot()
         threading.Thread(target=self._keep_sampling, name="mirror-telemetry", daemon=True).start()
+
+    @property
+    def slow_ms(self) -> int | None:
+        """How late a record has to be, if a backend receives traces."""
+        return self._settings.slow_ms if self._settings.traces and self._settings.ratio else None
+
+    def record_was_slow(self, range_: Range, record: SlowRecord) -> None:
+        """Export the record's way immediately, in the trace of its producer."""
+        period = self._period_at(self._clock.unix_ms())
+        partition = partition_id(period, range_.topic, range_.partition, self._attempt)
+        if not self._finished.is_set():
+            self._exports.export_spans(record_spans(partition, range_, record))
 
     def span_ended(self, range_: Range, span: Mapping[str, Any]) -> None:
         """Export the span immediately."""

@@ -167,6 +167,7 @@ class CopyHarness:
         stable_end: int = 10**9,
         topic_id: uuid.UUID | None = None,
         offset: int | None = None,
+        received_ms: int = 0,
     ) -> None:
         """The source returns these batches at the fetch offset, or at ``offset``; its last stable offset."""
         offset = self.context.fetch_offset if offset is None else offset
@@ -183,6 +184,7 @@ class CopyHarness:
                 held=size,
                 last_stable_offset=stable_end,
                 topic_id=topic_id,
+                received_ms=received_ms,
                 part=self.parts[-1],
             )
         )

@@ -16,6 +16,7 @@ from mirror.producer.batch.batches import Callback, RecordMetadata
 from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, reencode
 from mirror.relay.batches.reencode_decision import IsForeign
+from mirror.relay.batches.slow_records import SlowRecords
 from mirror.relay.byte_limits import SendWindow, SourceBudget
 from mirror.relay.model.observer import NullObserver
 from mirror.relay.model.policy import CopyTimeouts
@@ -192,6 +193,7 @@ class HandContext:
         self.source_error_text = ""
         self.to_step: list[CopyHandle] = []
         self.observer = RecordingObserver()
+        self.slow_records: SlowRecords | None = None
         self.latency = Histogram()
         self.commit_durations = Histogram()
         self.leader: tuple[int, int] | None = None

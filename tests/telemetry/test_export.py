@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from mirror.meters import Histogram, NetworkSnapshot
-from mirror.relay.model.observer import TaskSnapshot
+from mirror.relay.model.observer import SlowRecord, TaskSnapshot
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.runtime.clock import SystemClock
 from mirror.telemetry import task_telemetry as task_module
@@ -200,6 +200,34 @@ def test_partition_span_is_exported_while_others_are_copied(monkeypatch: pytest.
         assert not taken.named("mirror.task")
         telemetry.finish()
         assert taken.named("mirror.task")
+
+
+def test_slow_records_are_exported_at_once_if_a_backend_takes_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = SlowRecord(
+        trace=str(period_id("producer", "its", 1)),
+        offset=7,
+        target_offset=8,
+        appended_ms=AT_MS,
+        received_ms=AT_MS + 1,
+        sent_ms=AT_MS + 2,
+        acknowledged_ms=AT_MS + 900,
+    )
+    with receiver.http() as (address, taken):
+        asked = of_environment(address, monkeypatch, **HTTP, MIRROR_TRACE_SLOW_MS="500")
+        telemetry = a_task_of(asked)
+        assert telemetry.slow_ms == 500
+        telemetry.record_was_slow(a_range(0), slow)
+        eventually(lambda: len(taken.spans) == 4, what="the way of the record")
+        telemetry.finish()
+    (whole,) = taken.named("mirror.record")
+    assert (whole.trace, whole.parent) == (period_id("producer", "its", 1).trace_hex, slow.trace[36:52])
+
+
+@pytest.mark.parametrize("more", [{}, {"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_TRACES_SAMPLER": "always_off"}])
+def test_slow_records_are_not_looked_for_where_nothing_would_be_exported(more: dict[str, str]) -> None:
+    asked = TelemetrySettings.of({"MIRROR_TRACE_SLOW_MS": "5", "OTEL_METRICS_EXPORTER": "none", **more})
+    telemetry = TaskTelemetry(asked, period=PERIOD, flow="f", task=0, attempt=0, clock=SystemClock())
+    assert telemetry.slow_ms is None
 
 
 def test_epoch_with_an_expiry_is_exported_without_being_sampled(

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from mirror.errors import ConfigError
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.telemetry_bridge import run_telemetry
-from mirror.telemetry.settings import TelemetrySettings, is_sampled
+from mirror.telemetry.settings import SLOW, TelemetrySettings, is_sampled
 from mirror.telemetry.traces.ids import period_id
 
 
@@ -104,3 +104,14 @@ def test_sampling_decides_as_the_sdk_does(ratio: float) -> None:
         assert is_sampled(trace, ratio) is (decision is Decision.RECORD_AND_SAMPLE)
         ours += is_sampled(trace, ratio)
     assert abs(ours - 500 * ratio) < 60
+
+
+def test_slow_records_are_traced_only_if_that_is_asked_for_and_there_is_a_backend() -> None:
+    backend = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}
+    assert TelemetrySettings.of(backend).slow_ms is None
+    assert TelemetrySettings.of(backend | {SLOW: "500"}).slow_ms == 500
+    (line,) = TelemetrySettings.of({SLOW: "500"}).warnings
+    assert line.startswith(f"{SLOW}: no backend receives traces")
+    for wrong in ("0", "soon"):
+        with pytest.raises(ConfigError, match=f"{SLOW}.*must be a whole number of 1 or more"):
+            TelemetrySettings.of(backend | {SLOW: wrong})

@@ -14,7 +14,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from mirror.telemetry.export.jsonl import spans_line
 from mirror.telemetry.export.otlp import as_span
 from mirror.telemetry.traces.ids import SpanId
-from mirror.telemetry.traces.spans import Span, SpanEvent, SpanLink
+from mirror.telemetry.traces.spans import Kind, Span, SpanEvent, SpanLink
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 _NAMES = _TEXT.filter(bool)
@@ -35,6 +35,7 @@ _SPANS = st.builds(
     events=st.lists(st.builds(SpanEvent, _NAMES, _TIMES, _ATTRIBUTES), max_size=2).map(tuple),
     links=st.lists(st.builds(SpanLink, _IDS, _ATTRIBUTES), max_size=2).map(tuple),
     error=st.one_of(st.none(), _NAMES),
+    kind=st.sampled_from(Kind),
 )
 
 

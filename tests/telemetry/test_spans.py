@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mirror.relay.model.ranges import Outcome
+from mirror.relay.model.observer import SlowRecord
+from mirror.relay.model.ranges import Outcome, Range
 from mirror.telemetry.traces.ids import SpanId, partition_id, period_id, subspan_id, task_id
 from mirror.telemetry.traces.spans import (
     EXPIRED,
+    RECORD,
+    Kind,
     PeriodFacts,
     TaskFacts,
     partition_span,
     period_spans,
+    record_spans,
     task_span,
     task_spans,
 )
@@ -175,3 +179,51 @@ def test_expired_partition_that_is_not_complete_has_an_error() -> None:
     quiet = partition_span(TASK, result(0, Outcome.UNFINISHED))
     assert quiet.error is None
     assert "mirror.expired" not in quiet.attributes
+
+
+RANGE = Range(
+    flow="f", topic="orders", target_topic="a.orders", partition=3, start=0, end=9, source_cluster_id="a", topic_id="t"
+)
+PRODUCER = SpanId(0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331)
+SLOW_RECORD = SlowRecord(
+    trace=str(PRODUCER),
+    offset=7,
+    target_offset=1_007,
+    appended_ms=AT_MS,
+    received_ms=AT_MS + 400,
+    sent_ms=AT_MS + 450,
+    acknowledged_ms=AT_MS + 900,
+)
+
+
+def test_a_slow_record_has_its_way_in_the_trace_of_its_producer() -> None:
+    partition = partition_id(PERIOD, "orders", 3, 0)
+    whole, *parts = record_spans(partition, RANGE, SLOW_RECORD)
+    assert (whole.name, whole.parent, whole.kind) == (RECORD, PRODUCER, Kind.CONSUMER)
+    assert (whole.began_ms, whole.ended_ms) == (AT_MS, AT_MS + 900)
+    assert [(link.to, link.attributes) for link in whole.links] == [(partition, {"mirror.link": "partition"})]
+    assert whole.attributes["mirror.latency_ms"] == 900
+    assert [(one.name.removeprefix(f"{RECORD}."), one.began_ms - AT_MS, one.ended_ms - AT_MS) for one in parts] == [
+        ("fetch", 0, 400),
+        ("hold", 400, 450),
+        ("append", 450, 900),
+    ]
+    assert {one.parent for one in parts} == {whole.id}
+    assert {one.id.trace for one in (whole, *parts)} == {PRODUCER.trace}
+    assert len({one.id for one in (whole, *parts)} | {PRODUCER}) == 5
+    fetch, _, append = parts
+    name, offset = "messaging.destination.name", "messaging.kafka.offset"
+    assert (fetch.attributes[name], fetch.attributes[offset], fetch.kind) == ("orders", 7, Kind.CLIENT)
+    assert (append.attributes[name], append.attributes[offset], append.kind) == ("a.orders", 1_007, Kind.PRODUCER)
+
+
+def test_a_record_whose_trace_is_not_sampled_or_is_none_has_no_spans() -> None:
+    for trace in (f"{str(PRODUCER)[:-2]}00", "nonsense"):
+        assert list(record_spans(PERIOD, RANGE, replace(SLOW_RECORD, trace=trace))) == []
+
+
+def test_no_part_of_a_records_way_is_negative_if_clocks_differ() -> None:
+    ahead = replace(SLOW_RECORD, appended_ms=AT_MS + 5_000, offset=None)
+    spans = list(record_spans(PERIOD, RANGE, ahead))
+    assert all(one.began_ms <= one.ended_ms for one in spans)
+    assert "messaging.kafka.offset" not in spans[0].attributes

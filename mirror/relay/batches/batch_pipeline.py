@@ -248,7 +248,7 @@ class BatchPipeline:
         else:
             assert isinstance(batch, Batch)  # noqa: S101 - message sets are re-encoded
             batch.verify()
-            output.batch, output.count = batch, batch.count
+            output.batch, output.count, output.received_ms = batch, batch.count, _received_ms(pending)
         self._outputs.append(output)
 
     def _skip_following(self, output: OutputBatch) -> None:
@@ -347,7 +347,7 @@ class BatchPipeline:
                 output.dropped[ReencodeReason.TOO_LARGE] = 1
             else:
                 output.batch, output.count = encoded.batch, encoded.batch.count
-                output.jumps = encoded.jumps
+                output.jumps, output.received_ms = encoded.jumps, _received_ms(run[0])
             self._outputs.append(output)
         last = run[-1].batch
         next_offset = min(last.next_offset, run[-1].end)
@@ -372,3 +372,8 @@ class BatchPipeline:
         for pending in run:
             pending.alone = True
         self._backlog.extendleft(reversed(run))
+
+
+def _received_ms(pending: SourceBatch) -> int:
+    fetched = pending.buffer.fetched
+    return 0 if fetched is None else fetched.received_ms

@@ -42,6 +42,8 @@ class OutputBatch:
     """Why it was re-encoded; None if it is passed on as bytes."""
     count: int = 0
     """The records of ``batch``."""
+    received_ms: int = 0
+    """As :attr:`mirror.consumer.fetched.Fetched.received_ms`, of the first source batch in it."""
     jumps: Sequence[int] = ()
     """As :attr:`mirror.relay.batches.reencode.ReencodedBatch.jumps`; empty if the records adjoin in the source."""
     dropped: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Samples the trace that a record belongs to (W3C Trace Context), to link the copy's span to it.
+"""Finds the trace that a record belongs to (W3C Trace Context): a sample of them, to link the copy's span to it.
 
 The payload stays as it is: at most one small batch of a partition is decoded per :data:`SAMPLE_INTERVAL_MS`. No I/O.
 """
@@ -10,8 +10,8 @@ from typing import Final
 
 from mirror.consumer.fetched import Fetched
 from mirror.errors import MirrorError
-from mirror.wire.decode import records_of
-from mirror.wire.records import CODEC_MASK, HEADER_BYTES, Batch
+from mirror.wire.decode import Record, records_of
+from mirror.wire.records import CODEC_MASK, HEADER_BYTES, AnyBatch, Batch
 
 SAMPLE_INTERVAL_MS: Final = 10_000
 MAX_BATCH_BYTES: Final = 128 * 1024
@@ -36,16 +36,22 @@ class TraceParents:
         if batch is None or batch.size > MAX_BATCH_BYTES:
             return None
         self._next_ms = now + SAMPLE_INTERVAL_MS
-        if not isinstance(batch, Batch) or not _may_contain_header(batch):
-            return None
-        try:
-            first = next(iter(records_of(batch)), None)
-        except MirrorError:
-            return None  # the copy of the batch reports the error
-        for key, value in () if first is None else first.headers:
-            if key == _HEADER and value is not None:
-                return trace_parent(value)
+        found = traced_record(batch)
+        return None if found is None else found[1]
+
+
+def traced_record(batch: AnyBatch) -> tuple[Record, str] | None:
+    """Return the first record of a small batch that has a trace parent, and that; None if none has."""
+    if not isinstance(batch, Batch) or batch.size > MAX_BATCH_BYTES or not _may_contain_header(batch):
         return None
+    try:
+        for record in records_of(batch):
+            for key, value in record.headers:
+                if key == _HEADER and value is not None and (parent := trace_parent(value)) is not None:
+                    return record, parent
+    except MirrorError:
+        return None  # the copy of the batch reports the error
+    return None
 
 
 def _may_contain_header(batch: Batch) -> bool:

@@ -39,8 +39,34 @@ class TaskSnapshot:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowRecord:
+    """The way of a record that was copied late and belongs to a trace. Times are ms since 1970."""
+
+    trace: str
+    """The W3C trace parent that its producer has written."""
+    offset: int | None
+    """In the source; None if it cannot be told from the batch."""
+    target_offset: int | None
+    appended_ms: int
+    """Its timestamp: when the source's broker has appended it, or its producer has made it."""
+    received_ms: int
+    """When the response of the source with it came."""
+    sent_ms: int
+    acknowledged_ms: int
+
+
 class TaskObserver(Protocol):
     """Called by the task's thread. Every call returns at once and handles its own errors."""
+
+    @property
+    def slow_ms(self) -> int | None:
+        """How late a record has to be for :meth:`record_was_slow`; None: never."""
+        ...
+
+    def record_was_slow(self, range_: Range, record: SlowRecord) -> None:
+        """A record of this copy was acknowledged late: one of many, if many are."""
+        ...
 
     def task_started(self, take_snapshot: Callable[[], TaskSnapshot]) -> None:
         """A task starts; ``take_snapshot`` may be called by any thread until the task ends."""
@@ -57,6 +83,11 @@ class TaskObserver(Protocol):
 
 class NullObserver:
     """An observer that ignores every call."""
+
+    slow_ms: int | None = None
+
+    def record_was_slow(self, range_: Range, record: SlowRecord) -> None:
+        """Do nothing."""
 
     def task_started(self, take_snapshot: Callable[[], TaskSnapshot]) -> None:
         """Do nothing."""

@@ -25,6 +25,7 @@ from mirror.relay.progress.lookup.lookup_results import StartPosition
 from mirror.relay.progress.target_log import TargetMark
 
 if TYPE_CHECKING:
+    from mirror.relay.batches.slow_records import SlowRecords
     from mirror.relay.model.observer import TaskObserver
     from mirror.relay.partition.writers.target_writer import TargetWriter
 
@@ -116,6 +117,11 @@ class CopyContext(Protocol):
     @property
     def observer(self) -> TaskObserver:
         """Receives spans and results."""
+        ...
+
+    @property
+    def slow_records(self) -> SlowRecords | None:
+        """Finds late records that belong to a trace; None: they are not asked for."""
         ...
 
     @property

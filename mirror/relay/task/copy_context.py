@@ -15,6 +15,7 @@ from mirror.consumer.fetched import Fetched
 from mirror.meters import Histogram
 from mirror.relay.batches.exactly_once_way import WayRules
 from mirror.relay.batches.reencode_decision import IsForeign
+from mirror.relay.batches.slow_records import SlowRecords
 from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.byte_limits import RateLimiter, SendWindow, SourceBudget
 from mirror.relay.model.observer import TaskObserver, TaskSnapshot
@@ -65,6 +66,8 @@ class TaskContext:
         self.timeouts: Final = timeouts
         self.backoff: Final = backoff
         self.observer: Final = observer
+        slow_ms = observer.slow_ms
+        self.slow_records: Final = None if slow_ms is None else SlowRecords(slow_ms, observer, clock.now, clock.unix_ms)
         self.latency: Final = Histogram()
         self.commit_durations: Final = Histogram()
         late_ms = max(1, timeouts.delivery_timeout_ms // _LATE_FRACTION)

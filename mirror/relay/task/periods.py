@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from mirror.client import TopicPartition
-from mirror.relay.model.observer import TaskObserver, TaskSnapshot
+from mirror.relay.model.observer import SlowRecord, TaskObserver, TaskSnapshot
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.reports import difference
 from mirror.relay.model.timeline import SpanName
@@ -53,6 +53,15 @@ class PeriodObserver:
     def task_started(self, take_snapshot: Callable[[], TaskSnapshot]) -> None:
         """Pass it on."""
         self._observer.task_started(take_snapshot)
+
+    @property
+    def slow_ms(self) -> int | None:
+        """Pass it on."""
+        return self._observer.slow_ms
+
+    def record_was_slow(self, range_: Range, record: SlowRecord) -> None:
+        """Pass it on."""
+        self._observer.record_was_slow(range_, record)
 
     def span_ended(self, range_: Range, span: Mapping[str, Any]) -> None:
         """Pass it on."""

@@ -1,4 +1,4 @@
-"""Pass variables of the driver's environment to the tasks: where telemetry goes (``OTEL_*``), and the format of logs.
+"""Pass variables of the driver's environment to the tasks: where telemetry goes (``OTEL_*``), and two of ours.
 
 An endpoint may contain a user name, a password or a key, and headers contain keys. Spark shows its settings
 (``spark.executorEnv.*``) on its web pages, in event logs and in a cluster's descriptions of processes. So these
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirror.telemetry.logs import FORMAT
-from mirror.telemetry.settings import PREFIX
+from mirror.telemetry.settings import PREFIX, SLOW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -27,7 +27,7 @@ class TaskEnvironment:
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> TaskEnvironment:
         """Select the variables from the driver's ``environment``."""
-        wanted = (name for name in environment if name.startswith(PREFIX) or name == FORMAT)
+        wanted = (name for name in environment if name.startswith(PREFIX) or name in {FORMAT, SLOW})
         return cls({name: environment[name] for name in wanted})
 
     def complete(self, environment: MutableMapping[str, str]) -> None:

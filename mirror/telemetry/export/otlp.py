@@ -72,7 +72,7 @@ def as_span(span: Span) -> ReadableSpan:
         attributes=dict(span.attributes),
         events=[Event(event.name, dict(event.attributes), event.time_ms * _NS) for event in span.events],
         links=[Link(_context(link.to), dict(link.attributes)) for link in span.links],
-        kind=SpanKind.INTERNAL,
+        kind=SpanKind[span.kind.name],
         status=Status(StatusCode.UNSET) if span.error is None else Status(StatusCode.ERROR, span.error),
         start_time=span.began_ms * _NS,
         end_time=max(span.began_ms, span.ended_ms) * _NS,

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from mirror.telemetry.traces.spans import Span, SpanEvent, SpanLink, Value
 
 _NS: Final = 1_000_000
-_INTERNAL: Final = 1
 _ERROR: Final = 2
 _IS_LOCAL: Final = 0x100
 """``SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK`` without ``SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK``."""
@@ -26,7 +25,7 @@ def span_json(span: Span) -> dict[str, Any]:
         "spanId": span.id.span_hex,
         **({} if span.parent is None else {"parentSpanId": span.parent.span_hex}),
         "name": span.name,
-        "kind": _INTERNAL,
+        "kind": int(span.kind),
         "startTimeUnixNano": str(span.began_ms * _NS),
         "endTimeUnixNano": str(max(span.began_ms, span.ended_ms) * _NS),
         **_attributes(span.attributes),

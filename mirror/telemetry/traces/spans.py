@@ -6,17 +6,25 @@
                   └─ mirror.task ─── mirror.partition ─┬─ mirror.catch_up
                      (an executor)                     └─ mirror.attempt (each attempt that did not complete)
 
+A record that was copied late has its way in the trace of its producer, if that is sampled::
+
+    (its producer's span) ─── mirror.record ─┬─ mirror.record.fetch    in the source, until it was fetched
+                                            ├─ mirror.record.hold     in the task, until it was sent
+                                            └─ mirror.record.append   until the target acknowledged it
+
 Attributes named ``messaging.*`` follow OpenTelemetry's semantic conventions for Kafka; ``mirror.*`` are ours and are
 documented in config/dashboards/README.md, "Traces". The names of times end in ``_ms``.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mirror.relay.model.ranges import SEVERITY, Outcome, RangeResult
+from mirror.relay.model.observer import SlowRecord
+from mirror.relay.model.ranges import SEVERITY, Outcome, Range, RangeResult
 from mirror.relay.model.timeline import CopyTimeline
 from mirror.telemetry.traces.ids import SpanId, partition_id, plan_id, subspan_id, task_id
 
@@ -26,9 +34,19 @@ PERIOD: Final = "mirror.period"
 PLAN: Final = "mirror.plan"
 TASK: Final = "mirror.task"
 PARTITION: Final = "mirror.partition"
+RECORD: Final = "mirror.record"
 EXPIRED: Final = "mirror.delivery.expired"
 
 _ERRORS: Final = frozenset({Outcome.EXPIRED, Outcome.FAILED})
+
+
+class Kind(enum.IntEnum):
+    """OTLP's numbers. Backends draw who sends to whom by the producers and consumers."""
+
+    INTERNAL = 1
+    CLIENT = 3
+    PRODUCER = 4
+    CONSUMER = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +80,7 @@ class Span:
     links: tuple[SpanLink, ...] = ()
     error: str | None = None
     """One line, or None if the operation succeeded."""
+    kind: Kind = Kind.INTERNAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,6 +354,70 @@ def subspan(partition: SpanId, flow: str, entry: Mapping[str, Any]) -> Span:
         attributes=_present({"mirror.flow": flow, **attributes}),
         error=str(error) if error else None,
     )
+
+
+def record_spans(partition: SpanId, range_: Range, record: SlowRecord) -> Iterator[Span]:
+    """Return the way of a record in the trace of its producer; ``partition`` is the span of its copy, which is linked.
+
+    There are none if that trace is not sampled. Clocks of brokers and tasks differ: no part has a negative duration.
+    """
+    producer = SpanId.parse(record.trace)
+    if producer is None or not int(record.trace[-2:], 16) & 1:
+        return
+    flow, topic, number = range_.flow, range_.topic, range_.partition
+    own = producer.derive(RECORD, flow, topic, number, record.offset, record.acknowledged_ms)
+    began_ms = min(record.appended_ms, record.received_ms)
+    source: dict[str, Value | None] = {
+        "messaging.system": "kafka",
+        "messaging.destination.name": topic,
+        "messaging.destination.partition.id": str(number),
+        "messaging.kafka.offset": record.offset,
+    }
+    target = source | {
+        "messaging.destination.name": range_.target_topic,
+        "messaging.kafka.offset": record.target_offset,
+    }
+    ours: dict[str, Value | None] = {"mirror.flow": flow, "mirror.topic": topic, "mirror.partition": number}
+    yield Span(
+        name=RECORD,
+        id=own,
+        parent=producer,
+        began_ms=began_ms,
+        ended_ms=record.acknowledged_ms,
+        attributes=_present(
+            source
+            | ours
+            | {
+                "messaging.operation.name": "mirror",
+                "messaging.operation.type": "process",
+                "mirror.target_topic": range_.target_topic,
+                "mirror.latency_ms": record.acknowledged_ms - record.appended_ms,
+            }
+        ),
+        links=(SpanLink(partition, {"mirror.link": "partition"}),),
+        kind=Kind.CONSUMER,
+    )
+    fetch, append = {"messaging.operation.name": "fetch"}, {"messaging.operation.name": "produce"}
+    for part, part_began_ms, part_ended_ms, attributes, kind in (
+        ("fetch", began_ms, record.received_ms, source | fetch | {"messaging.operation.type": "receive"}, Kind.CLIENT),
+        ("hold", record.received_ms, record.sent_ms, {}, Kind.INTERNAL),
+        (
+            "append",
+            record.sent_ms,
+            record.acknowledged_ms,
+            target | append | {"messaging.operation.type": "send"},
+            Kind.PRODUCER,
+        ),
+    ):
+        yield Span(
+            name=f"{RECORD}.{part}",
+            id=own.derive(f"{own.span:x}", part),
+            parent=own,
+            began_ms=part_began_ms,
+            ended_ms=max(part_began_ms, part_ended_ms),
+            attributes=_present(attributes | ours),
+            kind=kind,
+        )
 
 
 def task_spans(facts: TaskFacts, results: Iterable[RangeResult]) -> Iterator[Span]:

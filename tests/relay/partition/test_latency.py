@@ -8,7 +8,13 @@ from mirror.cluster.types import TopicPartition
 from mirror.errors import RecordRejected
 from mirror.meters import Histogram
 from mirror.producer.batch.batches import RecordMetadata
-from mirror.relay.model.ranges import OPEN_END
+from mirror.relay.batches.slow_records import SlowRecords
+from mirror.relay.model.observer import NullObserver, SlowRecord
+from mirror.relay.model.ranges import OPEN_END, Range
+from mirror.wire.encode import BatchBuilder
+from mirror.wire.records import Batch
+from tests.fakes.clock import FakeClock
+from tests.fakes.record_batches import batch, stamped
 from tests.relay.copy_harness import CopyHarness, made
 
 
@@ -59,3 +65,98 @@ def test_each_failed_attempt_is_counted_when_it_fails() -> None:
         run.back_off()
         run.opened(0)
     assert [one.failures for one in found] == [{"failed": 1}, {"failed": 2}]
+
+
+# --- records that were late, and belong to a trace
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Observer(NullObserver):
+    def __init__(self) -> None:
+        self.slow: list[SlowRecord] = []
+
+    def record_was_slow(self, range_: Range, record: SlowRecord) -> None:
+        assert range_.topic == "t"
+        self.slow.append(record)
+
+
+def traced(base: int, appended_ms: int, trace: str | None = TRACE) -> Batch:
+    """Two records, of which the second one has a trace."""
+    builder = BatchBuilder("none", 1_000_000)
+    assert builder.append(None, b"v", (), appended_ms)
+    assert builder.append(None, b"v", () if trace is None else (("traceparent", trace.encode()),), appended_ms + 1)
+    built = builder.build()
+    return batch(stamped(bytes(built.view), base, 0))
+
+
+class SlowSite:
+    """A copy whose records are late after 500 ms."""
+
+    def __init__(self, batch_size: int = 1) -> None:
+        self.observer, clock = Observer(), FakeClock()
+        self.run = CopyHarness(OPEN_END, clock=clock, batch_size=batch_size)
+        self.run.context.slow_records = SlowRecords(500, self.observer, clock.now, clock.unix_ms)
+        self.run.opened(0)
+
+    def copy(self, base: int, *, late_ms: int, trace: str | None = TRACE) -> None:
+        """Fetch a batch 100 ms after its append, and have it acknowledged so late."""
+        appended_ms = self.run.clock.unix_ms()
+        self.run.clock.advance(100)
+        self.run.fetch(traced(base, appended_ms, trace), received_ms=self.run.clock.now() - 20)
+        self.run.clock.advance(late_ms - 100)
+        self.acknowledge()
+
+    def acknowledge(self) -> None:
+        self.run.ack()
+        if self.run.committing is not None:
+            self.run.commit()
+
+
+def test_the_way_of_a_late_record_is_shown_with_its_times_and_offsets() -> None:
+    site = SlowSite()
+    site.copy(0, late_ms=400)
+    assert site.observer.slow == []
+    began_ms = site.run.clock.unix_ms()
+    site.copy(2, late_ms=700)
+    (slow,) = site.observer.slow
+    assert slow == SlowRecord(
+        trace=TRACE,
+        offset=3,
+        target_offset=1_003,
+        appended_ms=began_ms + 1,
+        received_ms=began_ms + 80,
+        sent_ms=began_ms + 100,
+        acknowledged_ms=began_ms + 700,
+    )
+
+
+def test_few_of_many_late_records_are_shown_and_those_without_a_trace_hide_none() -> None:
+    site = SlowSite()
+    for number in range(10):
+        site.copy(2 * number, late_ms=501, trace=TRACE if number % 2 else None)
+    assert [slow.offset for slow in site.observer.slow] == [3, 7, 11, 15, 19]
+    site = SlowSite()
+    site.copy(0, late_ms=600)
+    appended_ms = site.run.clock.unix_ms() - 10_000
+    for number in range(1, 21):
+        site.run.clock.advance(100)
+        site.run.fetch(traced(2 * number, appended_ms))
+        site.acknowledge()
+    assert [slow.offset for slow in site.observer.slow] == [1, 21, 41], "one a second"
+
+
+def test_a_record_of_a_merged_batch_keeps_its_times_and_its_offset() -> None:
+    site = SlowSite(batch_size=1_000_000)
+    site.run.context.reencodes_by_hand = True
+    appended_ms, now = site.run.clock.unix_ms(), site.run.clock.now()
+    site.run.fetch(traced(0, appended_ms, None), traced(2, appended_ms), received_ms=now - 5)
+    site.run.clock.advance(600)
+    site.run.context.reencode()
+    site.run.context.run_until_idle()
+    site.run.clock.advance(100)
+    site.acknowledge()
+    (slow,) = site.observer.slow
+    assert (slow.offset, slow.target_offset) == (3, 1_003)
+    times = (slow.received_ms, slow.sent_ms, slow.acknowledged_ms)
+    assert [time_ms - appended_ms for time_ms in times] == [-5, 600, 700]

@@ -21,6 +21,7 @@ SAID = {
     "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {SECRET}",
     "OTEL_RESOURCE_ATTRIBUTES": "site=paris",
     "MIRROR_LOG_FORMAT": "json",
+    "MIRROR_TRACE_SLOW_MS": "500",
 }
 OTHERS = {"PATH": "/bin", "MIRROR_CLUSTERS__A__SASL_PASSWORD": "pa55-word", "XOTEL_": "1"}
 

@@ -66,6 +66,7 @@ class CopyAttempt:
             owner.appends,
             context.latency,
             context.unix_ms,
+            None if context.slow_records is None else partial(context.slow_records.on_acknowledged, copy.range),
         )
         self.commits: Final = Commits(writer, self.outbox, context.timeouts, progress, now, required=commit_required)
         self.found: FoundPosition | None = None

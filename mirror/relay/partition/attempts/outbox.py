@@ -97,11 +97,13 @@ class Outbox:
         appends: AppendedExtents,
         latency: Histogram,
         unix_ms: Callable[[], int],
+        on_acknowledged: Callable[[OutputBatch, int, int, int], None] | None,
     ) -> None:
         """``owner`` queues in the window; ``on_answered(failed)`` is called on the network thread.
 
         ``appends`` gets the offsets of what is acknowledged, ``latency`` the time since the source's append.
-        ``unix_ms`` returns the time in ms since 1970.
+        ``unix_ms`` returns the time in ms since 1970. ``on_acknowledged`` gets each batch, in order,
+        with its target offset, and the times at which it was sent (ms) and answered (ms since 1970).
         """
         self._window = window
         self._owner = owner
@@ -109,6 +111,7 @@ class Outbox:
         self._appends = appends
         self._latency: Final = latency
         self._unix_ms: Final = unix_ms
+        self._on_acknowledged: Final = on_acknowledged
         self._batches: deque[PendingBatch] = deque()
         self.sent_offset = self.acked_offset = offset
         """The source offsets after the last batch sent, and after the last batch acknowledged in order."""
@@ -199,6 +202,8 @@ class Outbox:
             if output.batch is not None:
                 self.acked_time_ms = max(output.batch.max_timestamp, self.acked_time_ms or 0)
                 self._measure(output, output.batch.max_timestamp, pending.answered_ms)
+                if self._on_acknowledged is not None:
+                    self._on_acknowledged(output, metadata.base_offset, pending.sent_ms, pending.answered_ms)
                 self.last_batch = output.batch.producer_epoch, output.batch.base_sequence
             self._on_appended(metadata.base_offset, output.count)
             source, target = output.base_offset, metadata.base_offset
