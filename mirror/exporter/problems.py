@@ -43,7 +43,8 @@ def problems_of(reading: FlowReading, now_ms: int) -> list[Problem]:
     """Return the problems of a flow."""
     found = list(_of_reading(reading, now_ms))
     if reading.status is not None and reading.condition is not None:
-        found += _of_condition(reading.condition, reading.flow, now_ms)
+        latch = reading.status.latch
+        found += _of_condition(reading.condition, reading.flow, now_ms, is_latched=latch is not None and latch.is_held)
         found += _of_partitions(reading.status)
         found += _of_status(reading.status, now_ms)
     return sorted(found, key=lambda one: list(Level).index(one.level))
@@ -61,7 +62,7 @@ def _of_reading(reading: FlowReading, now_ms: int) -> Iterator[Problem]:
         yield Problem(level=Level.SERIOUS, title="It cannot be read", meaning=f"{reading.error}{age}", steps=(step,))
 
 
-def _of_condition(condition: Condition, flow: str, now_ms: int) -> Iterator[Problem]:
+def _of_condition(condition: Condition, flow: str, now_ms: int, *, is_latched: bool) -> Iterator[Problem]:
     start = f"mirror stream --flow {flow}" if condition.follows else f"mirror run --flow {flow}"
     match condition.name:
         case FlowCondition.GONE:
@@ -82,7 +83,8 @@ def _of_condition(condition: Condition, flow: str, now_ms: int) -> Iterator[Prob
             title = f"It has failed, and is tried again by itself{again}"
             yield Problem(level=Level.SERIOUS, title=title, meaning=condition.reason, steps=(step,))
         case FlowCondition.HELD:
-            step = AdviceStep("Once it may go on, begin it again.", f"mirror stop --resume --flow {flow}")
+            command = f"mirror release {flow}" if is_latched else f"mirror stop --resume --flow {flow}"
+            step = AdviceStep("Once it may go on, begin it again.", command)
             yield Problem(level=Level.WARNING, title="It is held", meaning=condition.reason, steps=(step,))
         case FlowCondition.NONE:
             step = AdviceStep("Start it, or correct its schedule.", start)

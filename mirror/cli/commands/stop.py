@@ -15,8 +15,9 @@ from mirror.cli.console import print_notice
 from mirror.cli.options import AsJson, Config, Flow, SecretsDir, Timeout
 from mirror.client import Admin
 from mirror.config.load import load
-from mirror.errors import MirrorError, printable
-from mirror.exit_status import ATTENTION, DONE, FAILED
+from mirror.errors import FlowHeld, MirrorError, printable
+from mirror.exit_status import ATTENTION, DONE, FAILED, HELD
+from mirror.relay.progress.latch import LatchCheck
 from mirror.spark.clusters import contact
 from mirror.spark.run_control import RunControlClient
 
@@ -65,7 +66,8 @@ def stop(
     it had no other flows, is started again with mirror stream: --resume starts none.
 
     Exit status: 0 all have ended, or nothing ran; 1 the command could not be sent; 3 sent, but a run has not ended
-    (with --resume: no stream has begun it again) within shutdown-timeout-ms and 10 seconds, or --timeout.
+    (with --resume: no stream has begun it again) within shutdown-timeout-ms and 10 seconds, or --timeout; 4 with
+    --resume: a flow is held, and is released by mirror release.
     """
     if run is not None and resume:
         raise typer.BadParameter("--run names a run to stop, and --resume begins flows again: give one of both")
@@ -88,7 +90,8 @@ def stop(
             print(printable(_line(outcome)))
     states = {outcome["state"] for outcome in outcomes}
     waits = wait and states & {"requested", "not resumed"}
-    raise typer.Exit(FAILED if "unknown" in states else ATTENTION if waits else DONE)
+    sent = ATTENTION if waits else DONE
+    raise typer.Exit(FAILED if "unknown" in states else HELD if "held" in states else sent)
 
 
 class _StopRequest:
@@ -120,6 +123,8 @@ class _StopRequest:
             return
         try:
             admin = stack.enter_context(Admin(config.clusters[flow.target].client_options()))
+            if resume:
+                LatchCheck(config.clusters[flow.target].client_options(), flow.name)()
             self._control = RunControlClient(admin, flow.name)
             self._found = self._control.resume() if resume else self._control.stop(run)
         except MirrorError as error:
@@ -138,7 +143,8 @@ class _StopRequest:
         except MirrorError as error:
             self._error = error
         if self._error is not None:
-            return {"flow": self._flow.name, "state": "unknown", "error": str(self._error)}
+            state = "held" if isinstance(self._error, FlowHeld) else "unknown"
+            return {"flow": self._flow.name, "state": state, "error": str(self._error)}
         if self._found is None:
             return {"flow": self._flow.name, "state": state}
         since = datetime.fromtimestamp(self._found.since_ms / 1000, UTC).isoformat(timespec="seconds")

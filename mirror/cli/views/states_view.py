@@ -26,13 +26,13 @@ _NOT_SHOWN: Final = frozenset({FlowCondition.ENDED, FlowCondition.NONE, FlowCond
 
 
 def states(flows: Sequence[FlowStatus]) -> list[Table]:
-    """Return the table of the flows whose runs live, or have died, and of those that runs would refuse."""
+    """Return the table of the flows whose runs live, or have died, and of those that are held or would be refused."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for name in ("flow", "state", "since", "until", "reason"):
         table.add_column(name, no_wrap=name != "reason", overflow="fold")
     for flow in flows:
         found = condition_of(flow)
-        is_reported = found.follows is not None or found.name is FlowCondition.REFUSED
+        is_reported = found.follows is not None or found.name in {FlowCondition.REFUSED, FlowCondition.HELD}
         if found.name in _NOT_SHOWN or not is_reported:
             continue
         table.add_row(

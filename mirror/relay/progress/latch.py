@@ -69,6 +69,10 @@ class Latch:
         why = f": {self.reason}" if self.reason else ""
         return printable(f"{self.role} since {self.since} by {self.by or 'an unknown user'}{why}")
 
+    def held_line(self, flow: str) -> str:
+        """Return :meth:`line`, and how ``flow`` is released."""
+        return f"{self.line()}; mirror release {flow} lets it copy again"
+
 
 def changed(found: Latch, role: Role, *, reason: str, by: str, now_ms: int, expected: int | None = None) -> Latch:
     """Return the latch after a change; ``found`` itself if it has this ``role`` already. Pure.
@@ -92,7 +96,7 @@ def check(latch: Latch, flow: str, began: int | None = None) -> int:
     ``began`` is the generation under which it began; None: it begins now. Raises FlowHeld, LatchMoved.
     """
     if latch.is_held:
-        raise FlowHeld(f"flow {flow} is {latch.line()}; mirror release {flow} lets it copy again")
+        raise FlowHeld(f"flow {flow} is {latch.held_line(flow)}")
     if began is not None and latch.generation != began:
         raise LatchMoved(
             f"flow {flow} was held and released meanwhile (it is {latch.line()}): this writer ends, a new run goes on"

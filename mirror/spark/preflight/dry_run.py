@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mirror.client import LATEST, TopicPartition
 from mirror.errors import named
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
+from mirror.relay.progress.latch import read_latch
 from mirror.relay.progress.open_transactions import OpenTransaction, describe_oldest
 from mirror.spark.ledger.copy_rate import RUN_START_S
 from mirror.spark.ledger.status_table import read_reported
@@ -145,7 +146,10 @@ def forecast(
     ``adopt`` and ``max_deletions`` are those of :func:`.drift.apply`.
     Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
-    reported, unread = read_reported(config.clusters[flow.target].client_options(), flow.name)
+    options = config.clusters[flow.target].client_options()
+    reported, unread = read_reported(options, flow.name)
+    latch = read_latch(options, flow.name)
+    held = [f"it is {latch.held_line(flow.name)}; until then no run copies"] if latch.is_held else []
     request = PlanRequest(flow=flow, now_ms=wall_ms, turns=reported.turns)
     snapshot = take_snapshot(request, sides)
     drift, topics, registries = compare(config, flow, sides, adopt=adopt, max_deletions=max_deletions)
@@ -178,6 +182,7 @@ def forecast(
         seconds=None if rate is None or size is None else RUN_START_S + size / rate,
         overhead_seconds=RUN_START_S,
         warnings=[
+            *held,
             *unread,
             *_without_metadata(snapshot.progress),
             *drift.warnings,

@@ -69,6 +69,11 @@ def condition_of(status: FlowStatus) -> Condition:
     if status.target in status.away:
         reason = status.away[status.target]
         return Condition(name=FlowCondition.UNKNOWN, reason=reason, follows=follows, success_ms=success_ms)
+    if (latch := status.latch) is not None and latch.is_held:
+        reason = latch.held_line(status.flow)
+        return Condition(
+            name=FlowCondition.HELD, since_ms=latch.since_ms, reason=reason, follows=follows, success_ms=success_ms
+        )
     if run is not None and (state is None or state.run != run.run):
         return _unreported(status, run, success_ms)
     if state is None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mirror.groups.summary import GroupsSummary
     from mirror.relay.model.reports import TaskState
     from mirror.relay.progress.control_record import RunControl
+    from mirror.relay.progress.latch import Latch
     from mirror.relay.progress.open_transactions import OpenTransaction
     from mirror.relay.progress.status_values import RunState
     from mirror.spark.ledger.status_table import LastError
@@ -107,6 +108,8 @@ class FlowStatus:
     """The size of the offset index on the target, in bytes; None if it is not known."""
     mirrormaker: str | None = None
     """The line about a MirrorMaker 2 that copies again what was taken over, for which the flow has stopped."""
+    latch: Latch | None = None
+    """Whether the flow may write at all; None if that is not known."""
     away: Mapping[str, str] = field(default_factory=dict)
     """The cluster that does not answer, and its error: nothing is known that takes both clusters."""
     refused: str = ""
@@ -133,6 +136,7 @@ class FlowStatus:
             "tasks": [asdict(task) for task in self.tasks],
             "unread": self.unread or None,
             "mirrormaker": self.mirrormaker,
+            "latch": None if self.latch is None else asdict(self.latch),
             "away": dict(self.away),
             "refused": self.refused or None,
             "partitions": [partition.to_json() for partition in self.partitions],

@@ -19,9 +19,9 @@ from mirror.spark.clusters import Clusters
 from mirror.spark.ledger.status_table import LastError, StatusTable
 from mirror.spark.status.flow_status import FlowStatus
 from mirror.spark.status.flow_view import FlowObserver
+from mirror.spark.status.held_state import read_latch_of, read_resumed
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.partition_status import failures_of, lags_of, statuses_of, troubles_of
-from mirror.spark.status.takeover_state import read_resumed
 from mirror.telemetry.lag.lags import UNKNOWN_LAG, LagTracker, totals
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.observation import Side, Sides
     from mirror.relay.model.reports import TaskState
+    from mirror.relay.progress.latch import Latch
     from mirror.relay.progress.status_values import RunState
     from mirror.spark.status.flow_view import FlowView
     from mirror.spark.status.partition_status import Results
@@ -48,8 +49,8 @@ _UNKNOWN_INDEX_INTERVAL_MS: Final = 30_000
 
 _HELD: Final = "held"
 _GONE: Final = "gone"
-_RESUMED_INTERVAL_MS: Final = 10_000
-"""What runs have found of MirrorMaker 2 is read again after so long."""
+_HELD_INTERVAL_MS: Final = 10_000
+"""The latch, and what runs have found of MirrorMaker 2, are read again after so long."""
 
 
 class StatusReader(Closing):
@@ -90,7 +91,8 @@ class StatusReader(Closing):
         self._index_bytes: int | None = None
         self._index_due_ms = 0
         self._resumed: str | None = None
-        self._resumed_due_ms = 0
+        self._latch: Latch | None = None
+        self._held_due_ms = 0
 
     def close(self) -> None:
         """Close the connections; the next reading opens new ones."""
@@ -120,15 +122,15 @@ class StatusReader(Closing):
             troubles = {tp: LastError(line, observation.time_ms) for tp, line in observation.unanswered.items()}
             lags = dict.fromkeys(observation.offsets, UNKNOWN_LAG)
             status = self._status(observation, lags, troubles, self.table.results())
-            return replace(status, away=observation.away, unread=unread)
+            status = replace(status, away=observation.away, unread=unread)
+            return status if sides.target.away is not None else self._with_held(status, sides.target)
         retention_ms = self._observer.retention_ms(sides.source, {tp.topic for tp in observation.offsets})
         results = self.table.results()
         failures = failures_of(self.flow, observation, results)
         lags = lags_of(self._lags, observation, retention_ms, failures, self._unix_ms())
         status = self._status(observation, lags, troubles_of(observation, lags, failures, results), results)
         index_bytes = self._index_size(sides.target, observation.time_ms)
-        mirrormaker = self._mirrormaker(sides.target, observation.time_ms)
-        return replace(status, index_bytes=index_bytes, mirrormaker=mirrormaker, unread=unread)
+        return self._with_held(replace(status, index_bytes=index_bytes, unread=unread), sides.target)
 
     def _follow(self) -> tuple[StatusTable, str]:
         """Take in what the status topic has that is new."""
@@ -174,13 +176,14 @@ class StatusReader(Closing):
             )
         return self._index_bytes
 
-    def _mirrormaker(self, target: Side, now_ms: int) -> str | None:
-        """Return the line about a MirrorMaker 2 that copies again, which is read again after a while."""
-        if now_ms >= self._resumed_due_ms:
+    def _with_held(self, status: FlowStatus, target: Side) -> FlowStatus:
+        """Add why a person has to decide before the flow copies, which is read again after a while."""
+        if status.time_ms >= self._held_due_ms:
             options = self._config.clusters[self.flow.target].client_options()
             self._resumed = read_resumed(target, options, self.flow.name)
-            self._resumed_due_ms = now_ms + _RESUMED_INTERVAL_MS
-        return self._resumed
+            self._latch = read_latch_of(target, options, self.flow.name)
+            self._held_due_ms = status.time_ms + _HELD_INTERVAL_MS
+        return replace(status, mirrormaker=self._resumed, latch=self._latch)
 
 
 def read_statuses(

@@ -9,7 +9,7 @@ import pytest
 
 from mirror.client import Admin
 from mirror.relay.model.way import Way
-from mirror.relay.progress.flow_topic import offset_topic_of, takeover_topic_of
+from mirror.relay.progress.flow_topic import latch_topic_of, offset_topic_of, takeover_topic_of
 from mirror.telemetry.lag.lags import LagState
 from tests.spark.attempts import OLD, YOUNG, in_way, result
 from tests.spark.flow_harness import configuration
@@ -125,7 +125,7 @@ def test_target_topics_are_read_only_for_partitions_without_progress(
     monkeypatch.setattr(Admin, "describe_topics", describe)
     with site.watch() as watch:
         watch.read()
-    own = {offset_topic_of("f"), takeover_topic_of("f")}
+    own = {offset_topic_of("f"), takeover_topic_of("f"), latch_topic_of("f")}
     assert [name for name in asked if name not in own] == ["a.orders-new"]
 
 

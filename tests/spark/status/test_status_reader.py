@@ -321,6 +321,7 @@ def test_a_status_as_json(site: StatusHarness) -> None:
         "tasks": [],
         "unread": None,
         "mirrormaker": None,
+        "latch": {"role": "active", "generation": 0, "reason": "", "by": "", "since_ms": 0},
         "away": {},
         "refused": None,
     }

@@ -1,11 +1,12 @@
-"""What the runs of a flow have found of the MirrorMaker 2 that it was taken over from."""
+"""Why a flow may not copy before a person decides: its latch, and a MirrorMaker 2 that copies again."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import KafkaError
-from mirror.relay.progress.flow_topic import takeover_topic_of
+from mirror.relay.progress.flow_topic import latch_topic_of, takeover_topic_of
+from mirror.relay.progress.latch import Latch, read_latch
 from mirror.takeover.resumption import resumption
 from mirror.takeover.takeover_topic import TakeoverTopic
 
@@ -29,3 +30,11 @@ def read_resumed(target: Side, options: Mapping[str, object], flow: str) -> str 
     except KafkaError:
         return None
     return next((resumption(one, one.resumed, flow) for one in found if one.resumed), None)
+
+
+def read_latch_of(target: Side, options: Mapping[str, object], flow: str) -> Latch | None:
+    """Return the latch of the flow; None if it cannot be read: a run says so. ``options`` are those of ``target``."""
+    try:
+        return read_latch(options, flow, _TIMEOUT_MS) if target.describe([latch_topic_of(flow)]) else Latch()
+    except KafkaError:
+        return None
