@@ -88,7 +88,10 @@ def changed(found: Latch, role: Role, *, reason: str, by: str, now_ms: int, expe
 
 # Invariant: A writer goes on only while its flow is not held, and has not been since the writer began: it reads the
 #   latch after it has fenced or claimed what it writes with.
-# Test: tests/relay/progress/test_latch.py::test_it_is_stored_on_the_target_and_obeyed
+# Test: tests/spark/driver/test_held_run.py::test_the_lost_tail_is_not_appended_behind_newer_writes
+# Test: tests/spark/driver/
+#   test_held_run.py::test_a_run_that_has_read_the_latch_before_it_was_held_claims_and_copies_nothing
+# Test: tests/spark/driver/test_held_run.py::test_a_run_of_an_older_generation_does_nothing_more
 # Test: tests/spark/test_holding.py::test_a_round_of_a_held_flow_stores_nothing_however_often_it_tries
 def check(latch: Latch, flow: str, began: int | None = None) -> int:
     """Return the generation under which a writer of ``flow`` may go on. Pure.

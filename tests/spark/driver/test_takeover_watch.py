@@ -23,7 +23,7 @@ from mirror.spark.ledger.results import FlowReport
 from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.preflight.flow_checks import Findings
 from mirror.spark.run_control import RunControlClient, new_run_id
-from mirror.spark.status.takeover_state import read_resumed
+from mirror.spark.status.held_state import read_resumed
 from mirror.spark.supervision.control_record_thread import ControlRecordThread
 from mirror.spark.tasks.options import FlowOptions
 from mirror.takeover import watch as takeover_watch
