@@ -128,8 +128,8 @@ def test_a_run_that_is_held_while_it_copies_says_so(schedule: Schedule) -> None:
 
 
 def test_a_run_of_an_older_generation_does_nothing_more(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
-    brought: list[object] = []
-    monkeypatch.setattr(FlowRounds, "bring_groups", brought.append)
+    brought: list[str] = []
+    monkeypatch.setattr(FlowRounds, "bring_groups", lambda _: brought.append("groups"))
 
     def hold_and_release() -> None:
         schedule.hold()
