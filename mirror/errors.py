@@ -7,6 +7,7 @@
     ├── MigrationError           what comes from MirrorMaker 2 cannot be imported, or not be written
     ├── SandboxError             the embedded brokers could not be fetched, started or stopped
     ├── FlowError                a flow cannot run: no topic matches, the target refuses, progress was lost
+    │   ├── SeveralErrors        of several clusters, each of which keeps the flow from running
     │   ├── FlowHeld             a person has to decide before the flow copies again (exit status 4)
     │   │   └── MirrorMakerResumed   MirrorMaker 2 copies again what the flow has taken over
     │   └── LatchMoved           the flow was held or released since this writer began
@@ -141,6 +142,19 @@ class SandboxError(MirrorError):
 
 class FlowError(MirrorError):
     """A flow cannot run. The next run continues from what this one committed."""
+
+
+class SeveralErrors(FlowError):
+    """Several clusters keep a flow from running. The text has one line for each of ``errors``."""
+
+    several_lines = True
+
+    def __init__(self, errors: Sequence[MirrorError]) -> None:
+        self.errors: Final = tuple(errors)
+        super().__init__("\n".join(map(str, self.errors)))
+
+    def __reduce__(self) -> tuple[type[SeveralErrors], tuple[tuple[MirrorError, ...]]]:
+        return type(self), (self.errors,)
 
 
 class FlowHeld(FlowError):

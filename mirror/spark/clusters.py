@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import Admin
 from mirror.closing import Closing
 from mirror.cluster.settings import ClusterSettings
-from mirror.errors import ConnectionFailed, KafkaTimeout, MirrorError
+from mirror.errors import ConnectionFailed, KafkaTimeout, MirrorError, SeveralErrors
 from mirror.observation import Side, Sides
 from mirror.spark.concurrent_calls import call_concurrently
 
@@ -92,4 +92,6 @@ def check_answers(config: MirrorConfig, names: Iterable[str], on_waiting: Callab
 
 def is_away(error: BaseException) -> bool:
     """Whether a cluster does not answer, or one of its partitions has no leader yet: a later attempt may succeed."""
+    if isinstance(error, SeveralErrors):
+        return all(map(is_away, error.errors))
     return any(isinstance(one, ConnectionFailed | KafkaTimeout) for one in (error, error.__cause__))

@@ -78,6 +78,19 @@ def test_what_is_stored_is_read_again_and_what_is_removed_is_not(data: st.DataOb
     assert found.get(key) is None
 
 
+def test_a_long_value_of_a_configuration_is_stored_whole() -> None:
+    """Of a part, the next round would find that others had changed the target."""
+    throttled = ",".join(f"{partition}:{broker}" for partition in range(500) for broker in range(3))
+    before = throttled.replace("0", "7")
+    configs = TopicConfigs(
+        "id", configs={"leader.replication.throttled.replicas": Known(ConfigMark.SET, throttled, (before,))}
+    )
+    key, inventory = Key(Subject.CONFIGS, "t"), Inventory()
+    stored = record_of(key, configs)
+    inventory.take(stored.key, stored.value)
+    assert inventory.get(key) == configs
+
+
 @given(st.dictionaries(acls, st.sampled_from(AclMark), max_size=6))
 def test_the_acls_of_all_resources_are_read_again(marks: dict[AclBinding, AclMark]) -> None:
     found = Inventory()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mirror.config import cycles
 from mirror.config.notices import notices
-from mirror.errors import FlowError, MirrorError
+from mirror.errors import FlowError, MirrorError, SeveralErrors
 from mirror.spark.concurrent_calls import call_concurrently
 from mirror.spark.planning.range_planner import (
     no_topics,
@@ -127,11 +127,18 @@ def check_flows(
         if missing.problems:
             findings.problems.setdefault(name, []).extend(missing.problems)
         findings.warnings.setdefault(name, []).extend(missing.warnings)
-    refused = {flow.name: findings.problems[flow.name] for flow in flows if flow.name in findings.problems}
+    refused = {flow.name: _refusal(flow.name, findings) for flow in flows if flow.name in findings.problems}
     if len(refused) == len(flows):
         raise FlowsRefused(refused)
     findings.errors |= {name: FlowsRefused({name: lines}) for name, lines in refused.items()}
     return findings
+
+
+def _refusal(flow: str, findings: Findings) -> list[str]:
+    """Return why a flow is refused, and which of its clusters do not answer."""
+    error = findings.errors.get(flow)
+    lines = () if error is None else str(error).splitlines()
+    return [*findings.problems[flow], *(f"flow {flow}: {line}" for line in lines)]
 
 
 def find_refusals(
@@ -188,9 +195,8 @@ def find_problems(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: D
     findings = Findings()
     for flow in flows:
         source, target = clusters[flow.source], clusters[flow.target]
-        for cluster in (source, target):
-            if isinstance(cluster, MirrorError):
-                findings.errors.setdefault(flow.name, cluster)
+        if errors := [one for one in (source, target) if isinstance(one, MirrorError)]:
+            findings.errors[flow.name] = errors[0] if len(errors) == 1 else SeveralErrors(errors)
         if not isinstance(source, ClusterTopics):
             continue
         if left_out := topics_left_out(flow, source.topics):

@@ -11,7 +11,7 @@ import pytest
 
 from mirror.client import Admin, ClusterDescription
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
-from mirror.errors import ConnectionFailed, FlowError, MirrorError
+from mirror.errors import AuthenticationFailed, ConnectionFailed, FlowError, MirrorError
 from mirror.spark import clusters, concurrent_calls
 from mirror.spark.driver import batch_job as job
 from mirror.spark.driver import stream_job, stream_site
@@ -145,6 +145,26 @@ def test_a_cluster_that_does_not_answer_stops_only_its_own_flow() -> None:
     assert findings.errors == {"g": dead}
     (line,) = findings.warnings["f"]
     assert line == "it could not be checked whether flow g also copies into topic a.orders: c:1 does not answer"
+
+
+def test_both_clusters_of_a_flow_that_do_not_answer_are_named() -> None:
+    dead = {name: ConnectionFailed(f"{name}:1 does not answer") for name in "ab"}
+    error = found(flow(), **dead).errors["f"]
+    assert str(error) == "a:1 does not answer\nb:1 does not answer"
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - bytes made here
+    assert (str(copy), clusters.is_away(copy)) == (str(error), True), "a stream waits for both"
+    refused = found(flow(), a=dead["a"], b=AuthenticationFailed("b:1: wrong password")).errors["f"]
+    assert not clusters.is_away(refused), "no later attempt succeeds by itself"
+
+
+def test_a_refusal_names_the_cluster_that_does_not_answer_too() -> None:
+    fakes.Cluster("a:1").make().add_topic("orders", [1])
+    config = config_of(flow(topics=["x"]))
+    with pytest.raises(FlowsRefused) as refused:
+        check_flows(config, config.select())
+    first, second = str(refused.value).splitlines()
+    assert "none of the 1 topics" in first
+    assert second.startswith("flow f: cluster b does not answer")
 
 
 def test_every_problem_of_every_flow_is_reported() -> None:
