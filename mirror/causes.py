@@ -68,6 +68,11 @@ CONNECTIONS: Final = Cause(
     "brokers close each further connection of a host before they answer",
     "raise max.connections.per.ip or lower connections.per.broker of the target: a worker needs that many and two more",
 )
+CONNECTION_OVERRIDES: Final = Cause(
+    "max.connections.per.ip.overrides",
+    "brokers close each further connection of a worker on such a host",
+    "raise max.connections.per.ip.overrides, or run no worker there",
+)
 TRANSACTION_TIME: Final = Cause(
     "transaction.max.timeout.ms",
     "brokers refuse transactions that may be open for longer, and each copy begins with one",
@@ -134,6 +139,11 @@ QUOTA: Final = Cause(
     "producer_byte_rate",
     "brokers throttle what is faster, and the lag grows while the source writes faster than that",
     "raise the quota, or keep it as the limit of the copy",
+)
+REQUEST_QUOTA: Final = Cause(
+    "request_percentage",
+    "brokers delay their answers to a client whose requests take more of their time, and the lag grows meanwhile",
+    "raise the quota, or have fewer and larger requests (fetch.min.bytes, linger.ms)",
 )
 
 REFUSING_POLICY: Final = "a create.topic.policy.class.name that refuses that topic has the same effect"
@@ -248,6 +258,11 @@ RELEASES_OF_BROKERS: Final = Cause(
     "inter.broker.protocol.version",
     "a flow can use what all of them offer",
     "finish the upgrade of the brokers, if it is one",
+)
+SETTINGS_DIFFER: Final = Cause(
+    "DescribeConfigs",
+    "what a flow may do, and how its records are kept, depends on the broker that leads a partition",
+    "give all brokers the same value",
 )
 SETTINGS_UNKNOWN: Final = Cause(
     "DescribeConfigs",

@@ -61,10 +61,11 @@ def _certificates(facts: ClusterFacts, unix_s: float) -> Iterator[Finding]:
         days = min(one.expires_s - unix_s for one in found.values()) / _DAY_S
         protocols = ", ".join(sorted({one.protocol for one in found.values()}))
         yield Finding(Severity.OK, _at(facts), f"{protocols}; the brokers' certificates are valid for {days:.0f} days")
-    if facts.own_expires_s is not None:
-        yield from _expiring(facts, "the certificate of this client", facts.own_expires_s, unix_s)
-    if facts.own_expiry_error is not None:
-        what = f"the dates of this client's certificate cannot be read: {facts.own_expiry_error}"
+    own = facts.own_expires_s
+    if own.value is not None:
+        yield from _expiring(facts, "the certificate of this client", own.value, unix_s)
+    if own.error is not None:
+        what = f"the dates of this client's certificate cannot be read: {own.error}"
         yield of_cause(Severity.NOTE, _at(facts), what, causes.EXPIRY_UNKNOWN)
 
 
@@ -77,12 +78,13 @@ def _expiring(facts: ClusterFacts, which: str, expires_s: float, unix_s: float) 
 
 
 def _clock(facts: ClusterFacts, _: float) -> Iterator[Finding]:
-    if facts.clock_error is not None:
-        what = f"the clocks could not be compared: {facts.clock_error}"
+    clock = facts.clock.value
+    if facts.clock.error is not None:
+        what = f"the clocks could not be compared: {facts.clock.error}"
         yield of_cause(Severity.NOTE, _at(facts), what, causes.CLOCK_UNKNOWN)
-    if facts.clock is None:
+    if clock is None:
         return
-    ahead, wrong_by = facts.clock.ahead_ms / 1000, facts.clock.uncertainty_ms / 1000
+    ahead, wrong_by = clock.ahead_ms / 1000, clock.uncertainty_ms / 1000
     if abs(ahead) - wrong_by > MOST_SKEW_MS / 1000:
         side = "ahead of" if ahead > 0 else "behind"
         what = f"the clock of its controller is {abs(ahead):.1f} s {side} this host's"
@@ -93,7 +95,7 @@ def _clock(facts: ClusterFacts, _: float) -> Iterator[Finding]:
 
 
 def _unread(facts: ClusterFacts, _: float) -> Iterator[Finding]:
-    for which, error in (("settings of the brokers", facts.settings_error), ("quotas", facts.quotas_error)):
+    for which, error in (("settings of the brokers", facts.settings.error), ("quotas", facts.quotas.error)):
         if error is not None and not is_outage(error):  # that of a broker is found at its address
             what = f"the {which} cannot be read: {error}"
             yield of_cause(Severity.NOTE, _at(facts), what, causes.SETTINGS_UNKNOWN)

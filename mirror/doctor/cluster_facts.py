@@ -6,15 +6,15 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mirror.client import Admin, Broker
+from mirror.client import Admin, Broker, ConfigResource
 from mirror.cluster.settings import Address, ClusterSettings, address_text
-from mirror.doctor.facts import Certificate, Clock, ClusterFacts, Contact
+from mirror.doctor.facts import Certificate, Clock, ClusterFacts, Contact, Reading
 from mirror.errors import FlowError, KafkaError, MirrorError
 from mirror.runtime.network.java_stores import is_java_store, read_key_store
 from mirror.runtime.network.tls_contexts import make_context
@@ -29,8 +29,11 @@ _REQUESTS: Final = 3
 _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 
 
-def observe(side: Side, options: Mapping[str, object], step_ms: int) -> ClusterFacts:
-    """Return what the cluster of ``side`` shows to a client with ``options``. A step takes ``step_ms`` at most."""
+def observe(side: Side, options: Mapping[str, object], keys: Collection[str], step_ms: int) -> ClusterFacts:
+    """Return what the cluster of ``side`` shows to a client with ``options``. A step takes ``step_ms`` at most.
+
+    ``keys`` are the settings that are read of each broker.
+    """
     settings = ClusterSettings.parse(options)
     found = _each({address_text(one): partial(_bootstrap, options, one, step_ms) for one in settings.bootstrap})
     facts = ClusterFacts(name=side.name, bootstrap=found)
@@ -46,24 +49,20 @@ def observe(side: Side, options: Mapping[str, object], step_ms: int) -> ClusterF
     tls = settings.security.tls if settings.security.uses_tls else None
     settings_found, clock, quotas, own_expires_s = _at_once(
         {
-            "settings": lambda: {key: one.value for key, one in side.broker_settings.items()},
-            "clock": lambda: _clock(side.admin, step_ms),
-            "quotas": lambda: side.admin.client_quotas(timeout_ms=step_ms),
-            "certificate": lambda: None if tls is None else own_expiry(tls),
+            "settings": (lambda: _settings(side.admin, [one.node_id for one in brokers], keys, step_ms), {}),
+            "clock": (lambda: _clock(side.admin, step_ms), None),
+            "quotas": (lambda: side.admin.client_quotas(timeout_ms=step_ms), ()),
+            "certificate": (lambda: None if tls is None else own_expiry(tls), None),
         }
     )
     return ClusterFacts(
         name=side.name,
         bootstrap=found,
         brokers=reached,
-        settings={} if isinstance(settings_found, MirrorError) else settings_found,
-        settings_error=settings_found if isinstance(settings_found, MirrorError) else None,
-        clock=None if isinstance(clock, MirrorError) else clock,
-        clock_error=clock if isinstance(clock, MirrorError) else None,
-        quotas=() if isinstance(quotas, MirrorError) else quotas,
-        quotas_error=quotas if isinstance(quotas, MirrorError) else None,
-        own_expires_s=None if isinstance(own_expires_s, MirrorError) else own_expires_s,
-        own_expiry_error=own_expires_s if isinstance(own_expires_s, MirrorError) else None,
+        settings=settings_found,
+        clock=clock,
+        quotas=quotas,
+        own_expires_s=own_expires_s,
     )
 
 
@@ -95,6 +94,17 @@ def _broker(admin: Admin, broker: Broker, settings: ClusterSettings, step_ms: in
     if settings.security.uses_tls:
         certificate = _certificate(settings.security.tls, (broker.host, broker.port), step_ms)
     return Contact(round_trip_ms=min(times), versions=versions, certificate=certificate)
+
+
+def _settings(
+    admin: Admin, brokers: Sequence[int], keys: Collection[str], step_ms: int
+) -> dict[int, dict[str, str | None]]:
+    """Return these settings of the brokers that answer. Raises the error of one if none does."""
+    resources = {ConfigResource.broker(one): one for one in brokers}
+    found = admin.describe_configs(resources, keys=keys, partial=True, timeout_ms=step_ms)
+    if not found and found.failed:
+        raise next(iter(found.failed.values()))
+    return {resources[one]: {key: entry.value for key, entry in entries.items()} for one, entries in found.items()}
 
 
 def _clock(admin: Admin, step_ms: int) -> Clock:
@@ -141,6 +151,9 @@ def _each(calls: Mapping[str, Callable[[], Contact]]) -> dict[str, Contact]:
     return {name: Contact(error=one) if isinstance(one, MirrorError) else one for name, one in found.items()}
 
 
-def _at_once(calls: Mapping[str, Callable[[], Any]]) -> list[Any]:
-    """Return what each call returns, or its error."""
-    return list(call_concurrently("reading the", calls).values())
+def _at_once(calls: Mapping[str, tuple[Callable[[], Any], Any]]) -> list[Reading[Any]]:
+    """Return what each call returns; ``calls`` has what stands for it where it raises, too."""
+    found = call_concurrently("reading the", {name: call for name, (call, _) in calls.items()})
+    return [
+        Reading(calls[name][1], one) if isinstance(one, MirrorError) else Reading(one) for name, one in found.items()
+    ]

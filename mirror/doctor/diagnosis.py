@@ -23,11 +23,13 @@ from mirror.doctor.findings import HOST, Finding, Severity, of_cause, of_line
 from mirror.doctor.host_checks import IMPORTS_BYTES, Needs, check_host
 from mirror.doctor.host_facts import observe_host
 from mirror.doctor.setting_checks import (
+    BROKER_KEYS,
     BROKER_NUMBERS,
     TOPIC_KEYS,
     Settings,
     Topics,
     check_batches,
+    check_differing,
     check_idle,
     check_numbers,
     check_quotas,
@@ -50,6 +52,8 @@ _MOST_TOPICS: Final = 500
 """The configurations of as many topics are read: those of all could take longer than the diagnosis."""
 _INCOMPLETE: Final = {causes.SETTINGS_UNKNOWN.effect, causes.NO_NUMBER.effect, causes.MANY_TOPICS.effect}
 """Why not all of a flow's topics and settings were compared."""
+_AT_ONCE: Final = 16
+"""Flows."""
 _ANONYMOUS: Final = "ANONYMOUS"
 """Kafka's name for a client without a login."""
 _CONNECTIONS_BESIDE: Final = 2
@@ -62,9 +66,10 @@ def diagnose(
     report_dir: Path,
     step_ms: int,
     on_waiting: Callable[[str], None] | None = None,
-) -> list[Finding]:
-    """Return what is found of this host, the clusters of ``flows``, and the flows. A step takes ``step_ms`` at most.
+) -> Iterator[Finding]:
+    """Yield what is found of this host, the clusters of ``flows``, and the flows. A step takes ``step_ms`` at most.
 
+    The flows are compared a few at a time: of many, some are found where the time does not suffice for all.
     ``on_waiting`` is called now and then with a line about a cluster that has not answered yet.
     """
     config = _impatient(config, step_ms)
@@ -75,19 +80,20 @@ def diagnose(
         found = call_concurrently("cluster", calls, on_waiting)
         facts = {name: one for name, one in found.items() if isinstance(one, ClusterFacts)}
         try:
-            findings = check_host(host.result(step_ms / 1000), _needs(config, flows, facts))
+            yield from check_host(host.result(step_ms / 1000), _needs(config, flows, facts))
         except TimeoutError:
-            findings = [of_cause(Severity.ERROR, HOST, "it does not answer", causes.HANGING)]
+            yield of_cause(Severity.ERROR, HOST, "it does not answer", causes.HANGING)
         for name in names:
             one = found[name]
             if isinstance(one, MirrorError):
-                findings.append(of_line(Severity.ERROR, f"cluster {name}", str(one), causes.AWAY))
+                yield of_line(Severity.ERROR, f"cluster {name}", str(one), causes.AWAY)
         for name, cluster in facts.items():
-            findings += check_cluster(cluster, time.time())
+            yield from check_cluster(cluster, time.time())
             idle_ms = ClusterSettings.parse(config.clusters[name].client_options()).connections_max_idle_ms
-            findings += check_idle(name, cluster.settings, idle_ms)
-            findings += check_numbers(name, cluster.settings)
-        return [*findings, *_of_flows(config, flows, clusters, facts)]
+            yield from check_idle(name, cluster.broker_settings, idle_ms)
+            yield from check_numbers(name, cluster.broker_settings)
+            yield from check_differing(name, cluster.settings.value)
+        yield from _of_flows(config, flows, clusters, facts)
 
 
 def _begin(observe: Callable[[], HostFacts]) -> Future[HostFacts]:
@@ -105,7 +111,7 @@ def _begin(observe: Callable[[], HostFacts]) -> Future[HostFacts]:
 
 
 def _observe(config: MirrorConfig, clusters: Clusters, name: str, step_ms: int) -> ClusterFacts:
-    return observe(clusters.side(name), config.clusters[name].client_options(), step_ms)
+    return observe(clusters.side(name), config.clusters[name].client_options(), BROKER_KEYS, step_ms)
 
 
 def _impatient(config: MirrorConfig, step_ms: int) -> MirrorConfig:
@@ -154,14 +160,23 @@ def _of_flows(
     if not answering:
         return
     problems, warnings = _checked(config, answering, clusters)
+    for begin in range(0, len(answering), _AT_ONCE):
+        yield from _of_some(config, answering[begin : begin + _AT_ONCE], clusters, facts, problems, warnings)
+
+
+def _of_some(
+    config: MirrorConfig,
+    flows: Sequence[FlowConfig],
+    clusters: Clusters,
+    facts: Mapping[str, ClusterFacts],
+    problems: Mapping[str, Sequence[str]],
+    warnings: Mapping[str, Sequence[str]],
+) -> Iterator[Finding]:
     compared = call_concurrently(
         "flow",
-        {
-            one.name: partial(_compared, config, one, clusters, facts[one.source], facts[one.target])
-            for one in answering
-        },
+        {one.name: partial(_compared, config, one, clusters, facts[one.source], facts[one.target]) for one in flows},
     )
-    for flow in answering:
+    for flow in flows:
         at = f"flow {flow.name}"
         of_target = compared[flow.name]
         if isinstance(of_target, MirrorError):
@@ -173,7 +188,7 @@ def _of_flows(
         ]
         yield from found
         if all(one.severity in {Severity.OK, Severity.NOTE} for one in found):
-            whole = facts[flow.target].settings_error is None and not any(one.why in _INCOMPLETE for one in found)
+            whole = facts[flow.target].settings.error is None and not any(one.why in _INCOMPLETE for one in found)
             takes = ", and its target takes what its source has" if whole else ""
             yield Finding(Severity.OK, at, f"its permissions suffice{takes}")
 
@@ -212,15 +227,15 @@ def _compared(
 def _of_target(
     config: MirrorConfig, flow: FlowConfig, clusters: Clusters, source: ClusterFacts, target: ClusterFacts
 ) -> Iterator[Finding]:
-    at, sides = f"flow {flow.name}", clusters.of(flow)
-    if broker_retention.without_number(target.settings, BROKER_NUMBERS):
+    at, sides, settings = f"flow {flow.name}", clusters.of(flow), target.broker_settings
+    if broker_retention.without_number(settings, BROKER_NUMBERS):
         what = f"settings of the brokers of {flow.target} are no numbers, and are not compared"
         yield of_cause(Severity.NOTE, at, what, causes.NO_NUMBER)
     try:
-        for fault in broker_retention.faults(flow, sides.target, target.settings):
+        for fault in broker_retention.faults(flow, sides.target, settings):
             yield of_cause(Severity.ERROR, at, fault.what, fault.cause)
         yield from check_quotas(flow, *_quotas(config, (source, target)))
-        yield from check_target(flow, target.settings, len(sides.target.cluster.brokers))
+        yield from check_target(flow, settings, len(sides.target.cluster.brokers))
         selected = sorted(name for name in sides.source.topics if flow.selects(name))
         if len(selected) > _MOST_TOPICS:
             what = f"the configurations of {_MOST_TOPICS} of its {len(selected):,} topics were compared"
@@ -241,7 +256,7 @@ def _of_target(
                 yield of_cause(Severity.NOTE, at, what, causes.SETTINGS_UNKNOWN)
         topics = Topics(of_source, of_target)
         size = target_options(config, flow).get("max.request.size", PRODUCER_KEYS["max.request.size"].default)
-        yield from check_batches(flow, target.settings, topics, _bytes(size))
+        yield from check_batches(flow, settings, topics, _bytes(size))
     except MirrorError as error:  # what was found before is kept
         yield _not_compared(at, error)
 
@@ -256,7 +271,7 @@ def _quotas(
         sasl = settings.security.sasl
         user = sasl.username if sasl is not None else "" if settings.security.uses_tls else _ANONYMOUS
         names[one.name] = {"user": user, "client-id": settings.client_id}
-    return {one.name: one.quotas for one in clusters}, names
+    return {one.name: one.quotas.value for one in clusters}, names
 
 
 def _configs(side: Side, topics: Sequence[str]) -> Outcomes[str, Settings]:

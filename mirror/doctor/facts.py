@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from mirror.client import ClientQuota
 from mirror.errors import MirrorError
 from mirror.wire.versions import BrokerVersions
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """What was read, or the ``error`` that kept it from being read: ``value`` is empty or None then."""
+
+    value: T
+    error: MirrorError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +61,17 @@ class ClusterFacts:
     """By address."""
     brokers: Mapping[str, Contact] = field(default_factory=dict)
     """By ``broker ID at HOST:PORT``: at the addresses that they advertise."""
-    settings: Mapping[str, str | None] = field(default_factory=dict)
-    """Of one of the brokers, by key."""
-    settings_error: MirrorError | None = None
-    clock: Clock | None = None
-    clock_error: MirrorError | None = None
-    quotas: tuple[ClientQuota, ...] = ()
-    quotas_error: MirrorError | None = None
-    own_expires_s: float | None = None
-    """When the certificate of this client expires, in seconds since 1970; None: it has none, or see the error."""
-    own_expiry_error: MirrorError | None = None
+    settings: Reading[Mapping[int, Mapping[str, str | None]]] = field(default_factory=lambda: Reading({}))
+    """Of each broker that has answered, by its id, those that are compared, by key."""
+    clock: Reading[Clock | None] = field(default_factory=lambda: Reading(None))
+    quotas: Reading[tuple[ClientQuota, ...]] = field(default_factory=lambda: Reading(()))
+    own_expires_s: Reading[float | None] = field(default_factory=lambda: Reading(None))
+    """When the certificate of this client expires, in seconds since 1970; None: it has none."""
+
+    @property
+    def broker_settings(self) -> Mapping[str, str | None]:
+        """The settings of one of the brokers: those that differ are a finding of their own."""
+        return next(iter(self.settings.value.values()), {})
 
     @property
     def answers(self) -> bool:

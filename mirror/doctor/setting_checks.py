@@ -10,7 +10,7 @@ from mirror import causes
 from mirror.causes import Cause
 from mirror.client import ClientQuota
 from mirror.doctor.findings import Finding, Severity, of_cause
-from mirror.errors import named
+from mirror.errors import MAX_NAMES_SHOWN, named
 from mirror.spark.planning import broker_retention
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ _LOG_OVERHEAD: Final = 12
 """Kafka's default of ``max.message.bytes`` is 1 MiB and the offset and size of a batch (``Records.LOG_OVERHEAD``)."""
 _INTERNAL: Final = ("transaction.state.log.replication.factor", "offsets.topic.replication.factor")
 _NO_LIMIT: Final = 2**62
+_OF_A_THREAD: Final = "% of the time of one of a broker's threads"
 TOPIC_KEYS: Final = (
     "max.message.bytes",
     causes.SEGMENT_BYTES.key,
@@ -40,6 +41,13 @@ BROKER_NUMBERS: Final = (
     "default.replication.factor",
 )
 """The settings of brokers that are compared as numbers."""
+_CONNECTION_OVERRIDES: Final = causes.CONNECTION_OVERRIDES.key
+BROKER_KEYS: Final = tuple(
+    dict.fromkeys((*BROKER_NUMBERS, *_INTERNAL, causes.AUTO_CREATE.key, "message.max.bytes", _CONNECTION_OVERRIDES))
+)
+"""What is read of each broker."""
+_MOST_KEYS: Final = 10
+"""So many settings that differ are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,22 @@ def _no_number(where: str, which: str, value: str | None) -> Finding:
     return of_cause(Severity.NOTE, where, f"{which} is '{value}', which is no number", causes.NO_NUMBER)
 
 
+def check_differing(cluster: str, settings: Mapping[int, Settings]) -> Iterator[Finding]:
+    """Yield a line for each setting that is not the same on all brokers, by whose ids ``settings`` are."""
+    differing = [key for key in BROKER_KEYS if len({one.get(key) for one in settings.values()}) > 1]
+    for key in differing[:_MOST_KEYS]:
+        nodes: dict[str, list[str]] = {}
+        for node, one in sorted(settings.items()):
+            nodes.setdefault(one.get(key) or "absent", []).append(str(node))
+        shown = [f"{value} on {named('broker', ids)}" for value, ids in list(nodes.items())[:MAX_NAMES_SHOWN]]
+        more = [f"{len(nodes) - MAX_NAMES_SHOWN} more values elsewhere"] if len(nodes) > MAX_NAMES_SHOWN else []
+        what = f"{key} is {'; '.join([*shown, *more])}"
+        yield of_cause(Severity.WARNING, f"cluster {cluster}", what, causes.SETTINGS_DIFFER)
+    if len(differing) > _MOST_KEYS:
+        what = f"{len(differing) - _MOST_KEYS} more settings of the brokers differ"
+        yield of_cause(Severity.WARNING, f"cluster {cluster}", what, causes.SETTINGS_DIFFER)
+
+
 def check_idle(cluster: str, settings: Settings, idle_ms: int) -> Iterator[Finding]:
     """Yield a line if the brokers close connections before this client, which does after ``idle_ms``."""
     theirs = _number(settings, causes.IDLE.key, idle_ms)
@@ -75,15 +99,19 @@ def check_quotas(
 
     Of a user that only the cluster knows, such as a certificate's, the quota is not found.
     """
-    for cluster, key in ((flow.source, "consumer_byte_rate"), (flow.target, "producer_byte_rate")):
+    for cluster, key, unit, cause in (
+        (flow.source, "consumer_byte_rate", " bytes per second and broker", causes.QUOTA),
+        (flow.target, "producer_byte_rate", " bytes per second and broker", causes.QUOTA),
+        *((one, causes.REQUEST_QUOTA.key, _OF_A_THREAD, causes.REQUEST_QUOTA) for one in (flow.source, flow.target)),
+    ):
         limits = {
             rank: one.values[key]
             for one in quotas.get(cluster, ())
             if key in one.values and (rank := _rank(one.entity, names.get(cluster, {})))
         }
         if limits:
-            what = f"{key} of its client on {cluster} is {limits[max(limits)]:,.0f} bytes per second and broker"
-            yield of_cause(Severity.NOTE, _at(flow), what, causes.QUOTA)
+            what = f"{key} of its client on {cluster} is {limits[max(limits)]:,.0f}{unit}"
+            yield of_cause(Severity.NOTE, _at(flow), what, cause)
 
 
 def _rank(entity: Mapping[str, str | None], names: Mapping[str, str]) -> tuple[int, ...]:
@@ -114,8 +142,17 @@ def check_target(flow: FlowConfig, settings: Settings, brokers: int) -> Iterator
     if least > min(made_with, brokers):
         what = f"min.insync.replicas is {least}, and new topics have {min(made_with, brokers)} replicas"
         yield found(Severity.ERROR, what, causes.MIN_ISR)
+    if few := _few_connections(settings.get(_CONNECTION_OVERRIDES) or ""):
+        what = f"fewer than {causes.LEAST_CONNECTIONS} connections are allowed to {named('host', few)} by the brokers"
+        yield found(Severity.WARNING, what, causes.CONNECTION_OVERRIDES)
     if settings.get(causes.AUTO_CREATE.key) == "true":
         yield found(Severity.NOTE, f"{causes.AUTO_CREATE.key} is true", causes.AUTO_CREATE)
+
+
+def _few_connections(overrides: str) -> list[str]:
+    """Return the hosts to which ``host:connections,...`` allows fewer than a flow's workers open."""
+    hosts = (one.strip().rpartition(":") for one in overrides.split(","))
+    return [host for host, _, most in hosts if most.isdecimal() and int(most) < causes.LEAST_CONNECTIONS]
 
 
 def check_batches(flow: FlowConfig, settings: Settings, topics: Topics, request_bytes: int) -> Iterator[Finding]:

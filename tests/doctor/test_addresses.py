@@ -34,7 +34,7 @@ def test_an_advertised_listener_that_cannot_be_reached_has_the_words_of_a_run() 
         with closing(Responder([*greeting(), *answers])) as server:
             options: dict[str, object] = {"bootstrap.servers": server.address, "reconnect.backoff.max.ms": 50}
             with Admin(options) as admin:
-                facts = observe(Side("paris", admin, _STEP_MS), options, _STEP_MS)
+                facts = observe(Side("paris", admin, _STEP_MS), options, (), _STEP_MS)
                 (one,) = [one for one in check_cluster(facts, 0.0) if one.severity is Severity.ERROR]
                 with pytest.raises(KafkaTimeout) as run:
                     admin.describe_versions([7], timeout_ms=_STEP_MS)

@@ -10,7 +10,7 @@ import pytest
 from mirror import causes
 from mirror.doctor.cluster_checks import check_cluster
 from mirror.doctor.cluster_facts import is_here
-from mirror.doctor.facts import Certificate, Clock, ClusterFacts, Contact
+from mirror.doctor.facts import Certificate, Clock, ClusterFacts, Contact, Reading
 from mirror.doctor.findings import Finding, Severity
 from mirror.errors import AuthorizationFailed, ConnectionFailed, FlowError
 from mirror.wire.versions import BrokerVersions
@@ -25,7 +25,7 @@ def cluster(**changes: object) -> ClusterFacts:
         name="paris",
         bootstrap={"paris-1:9092": Contact(), "paris-2:9092": Contact()},
         brokers={f"broker {one} at paris-{one}:9092": Contact(round_trip_ms=float(one)) for one in (1, 2)},
-        clock=Clock(3.0, 1.0),
+        clock=Reading(Clock(3.0, 1.0)),
     )
     return replace(good, **changes)  # type: ignore[arg-type]
 
@@ -77,7 +77,8 @@ def test_a_host_is_this_one_if_it_has_one_of_its_addresses(host: str, *, here: b
 
 
 def test_a_certificate_of_this_client_that_cannot_be_read_is_a_note() -> None:
-    (one,) = found_in(cluster(own_expiry_error=FlowError("reading the certificate: InvalidVersion: 3 is no version")))
+    unreadable = FlowError("reading the certificate: InvalidVersion: 3 is no version")
+    (one,) = found_in(cluster(own_expires_s=Reading(None, unreadable)))
     assert (one.severity, one.remedy) == (Severity.NOTE, causes.EXPIRY_UNKNOWN.remedy)
 
 
@@ -93,7 +94,7 @@ def test_a_certificate_that_expires_soon_is_a_warning(days: int, severity: Sever
     certificate = Certificate("TLSv1.3", _NOW_S + days * _DAY_S)
     facts = cluster(brokers={"broker 1 at paris-1:9092": Contact(certificate=certificate)})
     assert [(one.severity, one.what) for one in found_in(facts)] == ([] if severity is None else [(severity, what)])
-    own = found_in(cluster(own_expires_s=_NOW_S + days * _DAY_S))
+    own = found_in(cluster(own_expires_s=Reading(_NOW_S + days * _DAY_S)))
     assert [one.severity for one in own] == ([] if severity is None else [severity])
 
 
@@ -106,21 +107,22 @@ def test_a_certificate_that_expires_soon_is_a_warning(days: int, severity: Sever
     ],
 )
 def test_clocks_differ_only_if_that_is_certain(ahead_ms: float, uncertainty_ms: float, what: str) -> None:
-    found = found_in(cluster(clock=Clock(ahead_ms, uncertainty_ms)))
+    found = found_in(cluster(clock=Reading(Clock(ahead_ms, uncertainty_ms))))
     assert [(one.what, one.why) for one in found] == ([(what, causes.CLOCK.effect)] if what else [])
 
 
 def test_clocks_that_cannot_be_compared_are_a_note() -> None:
     refused = AuthorizationFailed("reading the controller's clock: the permission Describe on the cluster is missing")
-    (one,) = found_in(cluster(clock=None, clock_error=refused))
+    (one,) = found_in(cluster(clock=Reading(None, refused)))
     assert (one.severity, one.remedy) == (Severity.NOTE, causes.CLOCK_UNKNOWN.remedy)
 
 
-@pytest.mark.parametrize("field", ["settings_error", "quotas_error"])
-def test_what_may_not_be_read_is_a_note_and_what_a_broker_does_not_answer_is_none(field: str) -> None:
-    (one,) = found_in(cluster(**{field: AuthorizationFailed("the permission DescribeConfigs is missing")}))
+@pytest.mark.parametrize(("field", "nothing"), [("settings", {}), ("quotas", ())])
+def test_what_may_not_be_read_is_a_note_and_what_a_broker_does_not_answer_is_none(field: str, nothing: object) -> None:
+    refused, away = AuthorizationFailed("the permission DescribeConfigs is missing"), ConnectionFailed("refused")
+    (one,) = found_in(cluster(**{field: Reading(nothing, refused)}))
     assert (one.severity, one.remedy) == (Severity.NOTE, causes.SETTINGS_UNKNOWN.remedy)
-    assert found_in(cluster(**{field: ConnectionFailed("broker 1 at paris-1:9092: connection refused")})) == []
+    assert found_in(cluster(**{field: Reading(nothing, away)})) == []
 
 
 def test_one_bootstrap_server_of_several_brokers_is_a_note() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -148,6 +149,29 @@ def test_an_error_of_one_flow_is_a_finding_and_keeps_what_else_was_found(
     kept, one = site.found(0, "note", "warning")
     assert kept["why"] == causes.AUTO_CREATE.effect
     assert (one["where"], one["what"]) == ("flow f", "its topics cannot be compared: cluster b does not answer")
+
+
+def test_brokers_whose_settings_differ_are_found(site: DoctorHarness) -> None:
+    site.b.kafka.admin.broker_configs["2"] = {"message.max.bytes": "1000"}
+    (one,) = site.found(0, "warning")
+    assert (one["where"], one["why"]) == ("cluster b", causes.SETTINGS_DIFFER.effect)
+    assert one["what"].startswith("message.max.bytes is ")
+    assert one["what"].endswith("1000 on broker 2")
+
+
+def test_what_was_found_is_printed_where_the_time_does_not_suffice(
+    site: DoctorHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(diagnosis, "check_batches", lambda *_: released.wait(30) and ())
+    try:
+        result = site.doctor("--timeout", "1")
+    finally:
+        released.set()
+    assert result.exit_code == 1
+    assert "3 brokers answer at the advertised address" in result.stdout
+    assert "flow f" not in result.stdout
+    assert "what has no line above was not checked" in result.stderr
 
 
 def test_of_many_topics_a_part_is_compared_and_that_is_said(

@@ -12,9 +12,11 @@ from mirror.client import ClientQuota
 from mirror.config.models import FlowConfig
 from mirror.doctor.findings import Finding, Severity
 from mirror.doctor.setting_checks import (
+    BROKER_KEYS,
     Settings,
     Topics,
     check_batches,
+    check_differing,
     check_idle,
     check_numbers,
     check_quotas,
@@ -129,5 +131,33 @@ def test_the_quota_that_is_for_this_client_most_exactly_applies() -> None:
     assert shown(of_others) == shown(ClientQuota({"user": "alice"}, {"producer_byte_rate": 1.0})) == []
     assert shown(of_others, default) == ["consumer_byte_rate of its client on a is 2,000 bytes per second and broker"]
     assert shown(own, of_others, default) == [
-        "consumer_byte_rate of its client on a is 3,000 bytes per second and broker"
+        "consumer_byte_rate of its client on a is 3,000 bytes per second and broker",
+        "request_percentage of its client on a is 5% of the time of one of a broker's threads",
     ]
+
+
+def test_settings_that_differ_are_found_with_their_brokers() -> None:
+    same: Settings = {"min.insync.replicas": "2", "auto.create.topics.enable": "false"}
+    assert list(check_differing("b", dict.fromkeys(range(5), same))) == []
+    settings: dict[int, Settings] = dict.fromkeys(range(5), same) | {7: {"min.insync.replicas": "1"}}
+    found = list(check_differing("b", settings))
+    assert {(one.severity, one.where, one.why) for one in found} == {(_W, "cluster b", causes.SETTINGS_DIFFER.effect)}
+    assert [one.what for one in found] == [
+        "min.insync.replicas is 2 on brokers 0, 1, 2 and 2 more; 1 on broker 7",
+        "auto.create.topics.enable is false on brokers 0, 1, 2 and 2 more; absent on broker 7",
+    ]
+
+
+def test_of_many_settings_and_values_that_differ_some_are_shown() -> None:
+    found = list(check_differing("b", {node: dict.fromkeys(BROKER_KEYS, f"{node}") for node in range(5)}))
+    assert found[0].what.endswith(" is 0 on broker 0; 1 on broker 1; 2 on broker 2; 2 more values elsewhere")
+    assert found[-1].what == f"{len(BROKER_KEYS) - 10} more settings of the brokers differ"
+    assert len(found) == 11
+
+
+def test_a_host_that_may_open_few_connections_is_a_warning() -> None:
+    overrides = "10.0.0.7:10, worker-1:31,::1:100,worker-2:many"
+    (one,) = check_target(flow(), {"max.connections.per.ip.overrides": overrides}, 3)
+    assert one.severity is _W
+    assert one.what == "fewer than 32 connections are allowed to hosts 10.0.0.7, worker-1 by the brokers of b"
+    assert list(check_target(flow(), {"max.connections.per.ip.overrides": ""}, 3)) == []
