@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Protocol
 
@@ -210,7 +211,8 @@ _HANGS_S = 480
 _FREEZE_AFTER = 50
 """Tests. Each copy in a test runs Python's cycle collector once, which goes through all that is not frozen."""
 _TESTS_DONE = pytest.StashKey[int]()
-_THREADS_BEFORE = pytest.StashKey[frozenset[threading.Thread]]()
+_THREADS_BEFORE = pytest.StashKey["weakref.WeakSet[threading.Thread]"]()
+_SHARED_THREADS = pytest.StashKey["weakref.WeakSet[threading.Thread]"]()
 _THREADS_END_S = 5.0
 """Clients that are closed do not wait for the end of their network threads."""
 
@@ -250,28 +252,43 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Note the threads there are: fixtures that several tests share have some."""
-    item.stash[_THREADS_BEFORE] = frozenset(threading.enumerate())
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Note the threads of fixtures that several tests share: these run on."""
+    if fixturedef.scope == "function":
+        return (yield)
+    before = set(threading.enumerate())
+    try:
+        return (yield)
+    finally:
+        shared = request.config.stash.setdefault(_SHARED_THREADS, weakref.WeakSet())
+        shared.update(set(threading.enumerate()) - before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Note the threads that there are."""
+    item.stash[_THREADS_BEFORE] = weakref.WeakSet(threading.enumerate())
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """Require that the threads of the mirror end with the test that started them.
+    """Require that the threads of the mirror end with the test that started them, or whose fixtures did.
 
     In a later test they would use what that one has replaced: its clock, its brokers, its random numbers.
     """
-    result = yield
-    before = item.stash.get(_THREADS_BEFORE, None)
-    if before is not None:
-        started = [one for one in threading.enumerate() if one not in before and one.name.startswith("mirror-")]
+    try:
+        return (yield)
+    finally:
+        known = {*item.stash.get(_THREADS_BEFORE, ()), *item.config.stash.get(_SHARED_THREADS, ())}
+        started = [one for one in threading.enumerate() if one not in known and one.name.startswith("mirror-")]
         until_s = time.monotonic() + _THREADS_END_S
         for thread in started:
             thread.join(max(0.0, until_s - time.monotonic()))
         left = sorted(one.name for one in started if one.is_alive())
         assert not left, f"{item.nodeid} leaves threads that run: {', '.join(left)}"
-    return result
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -37,7 +37,9 @@ def call_concurrently(
             found[name] = FlowError(f"{kind} {name}: {type(error).__name__}: {error}")
 
     # Daemons: after a signal the process ends without waiting for a cluster.
-    threads = {name: threading.Thread(target=run, args=(name,), daemon=True) for name in calls}
+    threads = {
+        name: threading.Thread(target=run, args=(name,), name=f"mirror-call-{name}", daemon=True) for name in calls
+    }
     began_s = time.monotonic()
     for thread in threads.values():
         thread.start()

@@ -27,6 +27,7 @@ class Limit:
         self._lock: Final = threading.Lock()
         self._ends: Final = list[socket.socket]()
         self._timer: Final = threading.Timer(self.timeout_s, self._break)
+        self._timer.name = "mirror-http-limit"
         self._timer.daemon = True
 
     def __enter__(self) -> Self:

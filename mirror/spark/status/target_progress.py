@@ -35,7 +35,8 @@ def read_target_progress(
     found = list[TargetProgress]()
     until_s = time.monotonic() + timeout_s
     # The thread is a daemon: neither this call nor the end of the process may wait for an unreachable target.
-    thread = threading.Thread(target=_read, args=(options, flow, ranges, until_s, found), daemon=True)
+    arguments = (options, flow, ranges, until_s, found)
+    thread = threading.Thread(target=_read, args=arguments, name=f"mirror-progress-{flow}", daemon=True)
     thread.start()
     thread.join(timeout_s)
     return found[-1] if found else TargetProgress(error=f"no answer within {timeout_s:g} s")
