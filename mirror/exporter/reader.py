@@ -19,7 +19,6 @@ from mirror.exporter.recording import record_cluster, record_flow
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
 from mirror.spark.concurrent_calls import call_concurrently
-from mirror.spark.status.lag_monitor import pause_ms
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
 
 if TYPE_CHECKING:
@@ -30,8 +29,10 @@ if TYPE_CHECKING:
     from mirror.telemetry.metrics.metric_store import MetricStore
 
 _CLOSE_MS: Final = 1_000
+_MAX_LOAD_FRACTION: Final = 5
+"""A reading takes at most a fifth of the time, in which it mostly waits for clusters. One that fails has waited for its
+time-out: at most half."""
 _LONGEST_PAUSE_MS: Final = 60_000
-"""A flow of 100,000 partitions takes seconds to read: in a process of its own, that may be a tenth of the time."""
 HEALTHY_MS: Final = 300_000
 """Each call to a cluster ends after 10 s: a flow without a round that has ended for so long has lost its thread."""
 _HEALTHY_INTERVALS: Final = 5
@@ -92,8 +93,7 @@ class FlowsReader(Closing):
                     clusters.close()  # what has waited for a cluster connects again
                 ended_ms = self._clock.now()
                 self.readings.ended(flow.name, ended_ms)
-                pause = pause_ms(self._interval_ms, ended_ms - began_ms, failed=not is_whole)
-                wait_s = min(pause, max(self._interval_ms, _LONGEST_PAUSE_MS)) / 1000
+                wait_s = pause_ms(self._interval_ms, ended_ms - began_ms, failed=not is_whole) / 1000
 
     def _read(self, reader: StatusReader, sides: Sides) -> bool:
         """Read a flow once; return whether both of its clusters have answered. Raises MirrorError."""
@@ -108,6 +108,12 @@ class FlowsReader(Closing):
         status = reader.read(sides)
         record_flow(self._metrics, self.readings.read(status))
         return not status.away
+
+
+def pause_ms(interval_ms: int, took_ms: int, *, failed: bool) -> int:
+    """Return the pause after a reading that took ``took_ms``."""
+    pause = took_ms if failed else took_ms * (_MAX_LOAD_FRACTION - 1)
+    return max(interval_ms, min(pause, _LONGEST_PAUSE_MS))
 
 
 def _line(error: object) -> str:

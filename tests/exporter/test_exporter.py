@@ -13,7 +13,7 @@ from mirror.cli.app import app
 from mirror.config.load import load
 from mirror.errors import FlowError
 from mirror.exporter import reader, site
-from mirror.exporter.reader import FlowsReader
+from mirror.exporter.reader import FlowsReader, pause_ms
 from mirror.exporter.site import Site
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_values import RunState
@@ -155,6 +155,21 @@ def test_a_cluster_that_hangs_delays_only_its_flows_and_no_answer(
         go_on.set()
         eventually(lambda: exporter.has('mirror_cluster_up{cluster="gone"} 0.0'), what="the other one")
         assert exporter.get("/readyz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "failed", "pause"),
+    [
+        (100, False, 10_000),
+        (5_000, False, 20_000),
+        (30_000, False, 60_000),
+        (12_000, True, 12_000),
+        (90_000, True, 60_000),
+    ],
+)
+def test_a_slow_flow_is_read_less_often_but_each_minute(took_ms: int, failed: bool, pause: int) -> None:
+    assert pause_ms(10_000, took_ms, failed=failed) == pause
+    assert pause_ms(300_000, took_ms, failed=failed) == 300_000
 
 
 @pytest.mark.parametrize("listen", ["9465", ":9465", "h:", "h:x", "h:65536"])

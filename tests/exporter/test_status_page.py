@@ -10,6 +10,7 @@ import pytest
 from mirror.exporter.page import render
 from mirror.exporter.problems import problems_of
 from mirror.exporter.readings import FlowReading
+from mirror.relay.progress.latch import Latch, Role
 from mirror.telemetry.lag.lags import UNKNOWN_LAG
 from tests.exporter.sample_readings import (
     BETWEEN_RUNS,
@@ -72,6 +73,14 @@ def test_a_cluster_that_is_away_is_named_with_the_age_of_what_is_known(page: str
     assert "lag as of 2027-01-15 07:50:00 UTC, 10 min ago" in text
     assert "what is known is 10 min old" in text
     assert "rome was not asked yet" in text
+
+
+def test_a_flow_that_is_latched_is_released_by_another_command_than_one_that_was_stopped() -> None:
+    latch = Latch(role=Role.HELD, generation=1, reason="cutover", by="ann on ops-1", since_ms=NOW - 9_000)
+    page = render([reading(replace(IN_ORDER, latch=latch))], CLUSTERS, NOW)
+    assert "mirror release orders-paris-berlin</code>" in page
+    assert "by ann on ops-1: cutover" in page
+    assert "mirror stop --resume" not in page
 
 
 def test_an_unknown_lag_is_no_small_one() -> None:
