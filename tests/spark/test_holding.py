@@ -194,6 +194,18 @@ def test_a_run_whose_clock_is_behind_is_waited_for(site: Site) -> None:
     assert site.now_ms - began_ms >= 30_000
 
 
+def test_a_run_that_another_one_has_replaced_just_before_has_time_to_end(site: Site) -> None:
+    """Its tasks end once they see that; only the record of the other run can be followed."""
+    site.run("run-1")
+    other = site.run("run-2")
+    other.want(ended=True)
+    site.on_pause = other.sync
+    site.flow = site.flow.model_copy(update={"shutdown_timeout_ms": 60_000})
+    began_ms = site.now_ms
+    assert site.hold() == ""
+    assert site.now_ms - began_ms >= 17_000, "a task winds up for a quarter of shutdown-timeout-ms"
+
+
 def test_a_round_that_has_begun_stores_nothing_any_more(site: Site) -> None:
     writer = FencedWriter(site.inventory, transactional_id(FLOW), 5_000)
     writer.begin()

@@ -17,7 +17,7 @@ import pytest
 
 from mirror.config.load import load
 from mirror.config.models import FlowConfig
-from mirror.errors import FlowError, KafkaTimeout, MirrorError
+from mirror.errors import FlowError, FlowHeld, KafkaTimeout, LatchMoved, MirrorError, MirrorMakerResumed
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.driver import stream_flow, stream_job, stream_site
 from mirror.spark.driver.job_options import JobOptions
@@ -28,7 +28,7 @@ from mirror.spark.ledger.ledger import Ledger
 from mirror.spark.ledger.results import FlowReport
 from mirror.spark.preflight.flow_checks import Findings, FlowsRefused
 from mirror.spark.supervision.config_file import LoadedFlow
-from mirror.spark.supervision.flow_states import NEW, FlowState, Lost, Refused, Supervised
+from mirror.spark.supervision.flow_states import NEW, FlowState, Latched, Lost, Refused, Supervised
 from mirror.telemetry.metrics.metric_store import MetricStore
 from tests.spark.fakes import SilentWriter
 from tests.spark.supervision.stand_in import CLUSTERS, flow
@@ -173,6 +173,13 @@ def test_the_death_of_spark_is_one_error_for_each_flow_and_none_for_each_failed_
     said = lines_of(capsys)
     assert [line.partition(":")[0] for line in said] == ["flow f", "flow g"]
     assert all("Spark ended before its stream" in line for line in said)
+
+
+def test_a_flow_that_is_held_waits_for_its_release_and_one_that_was_is_tried_again(tmp_path: Path) -> None:
+    event_of = Site(tmp_path).flow().event_of
+    assert event_of(FlowHeld("held since 8")) == Latched("held since 8")
+    assert isinstance(event_of(MirrorMakerResumed("it copies again")), Refused), "a takeover ends that"
+    assert event_of(LatchMoved("held and released")) == Lost("held and released")
 
 
 def _refuse() -> object:

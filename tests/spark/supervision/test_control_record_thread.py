@@ -13,7 +13,9 @@ from mirror.client import Admin
 from mirror.config.load import load
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.progress.flow_topic import status_topic_of, topic_of
+from mirror.relay.progress.latch import Latch, Role
 from mirror.spark.run_control import RunControlClient
+from mirror.spark.supervision import control_record_thread
 from mirror.spark.supervision.control_record_thread import ControlRecordThread
 from mirror.spark.supervision.flow_states import Held, OtherRunClaimed, Resumed
 from tests.polling import eventually
@@ -89,6 +91,21 @@ def test_mirror_stop_holds_a_flow_until_it_is_resumed(site: Site) -> None:
     assert site.client().resume() is not None
     site.posts(Resumed())
     assert site.client().resume() is None, "nothing is stopped any more"
+
+
+@pytest.mark.parametrize("released", ["before", "after"])
+def test_a_flow_that_is_released_while_its_stream_begins_to_hold_it_begins_again(
+    site: Site, monkeypatch: pytest.MonkeyPatch, released: str
+) -> None:
+    """What releases it resumes what holds it; that may not be stored yet."""
+    latch = Latch(role=Role.ACTIVE if released == "before" else Role.HELD)
+    monkeypatch.setattr(control_record_thread, "read_latch", lambda *_: latch)
+    site.control.claim("run1")
+    site.control.hold(by_latch=True)
+    if released == "after":
+        site.posts(Held())
+        assert site.client().resume() is not None
+    site.posts(Resumed())
 
 
 def test_a_held_flow_can_be_resumed_although_its_end_was_not_written_or_its_record_is_gone(

@@ -219,6 +219,19 @@ def test_a_flow_is_held_however_its_job_ends(flow: Flow, last: Event) -> None:
     assert (flow.state, flow.now.reason) == (FlowState.HELD, "mirror stop or mirror hold has stopped it")
 
 
+@pytest.mark.parametrize("before", [(), (Began(),), (Began(), Held()), (Edited(),)])
+def test_a_flow_that_its_latch_holds_is_held_until_it_is_released(flow: Flow, before: tuple[Event, ...]) -> None:
+    flow.after(Due(), *before, Latched("held since 8"))
+    assert (flow.state, flow.now.reason, flow.now.by_latch) == (FlowState.HELD, "held since 8", True)
+    assert flow.after(Held(), Edited(), Held()) == "none"
+    assert flow.after(Resumed()) == "run"
+    assert not flow.now.by_latch
+
+
+def test_a_flow_that_its_latch_holds_while_it_ends_has_ended(flow: Flow) -> None:
+    assert flow.after(Due(), Began(), StopAsked(), Latched("held since 8")) == "end"
+
+
 def test_a_flow_that_is_to_end_ends_once_its_job_has(flow: Flow) -> None:
     flow.after(Due(), Began())
     assert flow.after(StopAsked()) == "stop"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from mirror.spark.supervision import supervisor
-from mirror.spark.supervision.flow_states import FlowState, Held, JobEnded, Lost, OtherRunClaimed, Resumed
+from mirror.spark.supervision.flow_states import FlowState, Held, JobEnded, Latched, Lost, OtherRunClaimed, Resumed
+from tests.polling import eventually
 from tests.spark.supervision.stand_in import StandInSite, flow
 
 
@@ -264,6 +265,25 @@ def test_a_stream_whose_flows_are_all_held_or_have_ended_is_over(site: StandInSi
     site.supervisor.run()
     assert site.state("f").reason == "another run of this flow took over: run2 on host2"
     assert sorted(site.left) == ["f", "g"]
+
+
+def test_a_stream_waits_for_the_release_of_a_flow_that_its_latch_holds(site: StandInSite) -> None:
+    """What starts it again, once it had ended, would find it held again at once."""
+    running(site, "f", "g")
+    site.flows["g"].post(Held())
+    site.streams["f"][0].end(Latched("held since 8"))
+    site.await_state("f", FlowState.HELD)
+    site.await_state("g", FlowState.HELD)
+    ended = threading.Thread(target=site.supervisor.run, daemon=True)
+    ended.start()
+    eventually(lambda: site.supervisor.states["f"].by_latch, what="the latch")
+    assert ended.is_alive()
+    site.flows["f"].post(Resumed())
+    eventually(lambda: len(site.streams["f"]) == 2, what="another start")
+    site.signals = 1
+    site.supervisor.wake()
+    ended.join(30)
+    assert not ended.is_alive()
 
 
 def test_flows_that_are_not_to_wait_end_when_they_fail(site: StandInSite) -> None:
