@@ -100,7 +100,8 @@ run: brokers ## demo: two real clusters, 200,000 records copied by Spark, checke
 
 test: ## lint, types, and the tests, also on real brokers and Spark; the longest: make cluster
 	@# Downloads, the type checker and the JVMs that write archives take turns at the cores.
-	@$(TAKES) 'preparation' $(MAKE) --no-print-directory --jobs --output-sync=target \
+	@# What the tests import they compile themselves, whatever PYTHONDONTWRITEBYTECODE says outside.
+	@$(TAKES) 'preparation' $(MAKE) --no-print-directory --jobs --output-sync=target PYTHONDONTWRITEBYTECODE= \
 		packages brokers oldest base lint rewritten $(ARCHIVES)
 	$(TAKES) 'part 1' $(BIN)/pytest $(WORKERS) 5 -m "not timed and not cluster" --durations=40
 	@# Only the files that have such tests: each worker would import and collect all others, too (8 s of CPU).

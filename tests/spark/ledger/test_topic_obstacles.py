@@ -22,8 +22,8 @@ from tests.fakes.admin import FakeAdmin
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action
 from tests.spark.observed import sides_of
+from tests.spark.planning.planner_harness import PlannerHarness
 from tests.spark.planning.test_range_planner import flow
-from tests.spark.planning.test_snapshot import PlannerHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -15,7 +15,7 @@ from mirror.spark.planning import open_transactions
 from mirror.spark.planning.open_transactions import still_open
 from mirror.spark.status import status_reader
 from tests.spark.fakes import NOW_MS
-from tests.spark.planning import test_snapshot
+from tests.spark.planning.planner_harness import PlannerHarness
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.preflight import test_dry_run
 from tests.spark.status_harness import new_status_harness, only_partition
@@ -30,9 +30,9 @@ MINUTE = 60_000
 
 
 @pytest.fixture
-def pair() -> test_snapshot.PlannerHarness:
+def pair() -> PlannerHarness:
     """Two partitions that end at 10; behind the second one 5 records of a transaction that is open for 12 minutes."""
-    pair = test_snapshot.PlannerHarness()
+    pair = PlannerHarness()
     pair.a.add_topic("orders", [10, 10]).begin_transaction("orders", 1, 5, start=NOW_MS - 12 * MINUTE)
     return pair
 
@@ -42,7 +42,7 @@ def only(plan: Plan) -> OpenTransaction:
     return one
 
 
-def test_a_plan_has_the_producers_of_open_transactions(pair: test_snapshot.PlannerHarness) -> None:
+def test_a_plan_has_the_producers_of_open_transactions(pair: PlannerHarness) -> None:
     plan = pair.plan(flow())
     one = only(plan)
     assert (one.tp, one.offset, one.records, one.age_ms) == (TP, 10, 5, 12 * MINUTE)
@@ -51,14 +51,14 @@ def test_a_plan_has_the_producers_of_open_transactions(pair: test_snapshot.Plann
     assert Plan.from_json(plan.to_json()) == plan
 
 
-def test_a_plan_of_an_older_version_has_no_open_transactions(pair: test_snapshot.PlannerHarness) -> None:
+def test_a_plan_of_an_older_version_has_no_open_transactions(pair: PlannerHarness) -> None:
     values = pair.plan(flow()).to_json()
     del values["withheld"]
     assert Plan.from_json(values).withheld == {}
 
 
 def test_withheld_records_are_counted_without_permission_to_describe_producers(
-    pair: test_snapshot.PlannerHarness, caplog: pytest.LogCaptureFixture
+    pair: PlannerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", open_transactions.__name__)
     pair.a.set_moods({"producers": "no"})
@@ -68,12 +68,12 @@ def test_withheld_records_are_counted_without_permission_to_describe_producers(
     assert "are not all known: describing the producers of orders-1" in line
 
 
-def test_records_after_the_flow_s_end_are_not_withheld(pair: test_snapshot.PlannerHarness) -> None:
+def test_records_after_the_flow_s_end_are_not_withheld(pair: PlannerHarness) -> None:
     assert pair.plan(flow(until=10)).withheld == {}
     assert only(pair.plan(flow(until=12))).records == 2
 
 
-def test_a_dry_run_warns_of_an_open_transaction(pair: test_snapshot.PlannerHarness) -> None:
+def test_a_dry_run_warns_of_an_open_transaction(pair: PlannerHarness) -> None:
     found = test_dry_run.look(pair, flow(replication_factor=3))
     (line,) = [line for line in found.warnings if "transaction" in line]
     assert line.startswith("orders-1: 5 records from offset 10 on are not copied")
@@ -83,7 +83,7 @@ def test_a_dry_run_warns_of_an_open_transaction(pair: test_snapshot.PlannerHarne
     assert values["records"] == 5
 
 
-def test_a_young_transaction_is_not_reported(pair: test_snapshot.PlannerHarness) -> None:
+def test_a_young_transaction_is_not_reported(pair: PlannerHarness) -> None:
     pair.a.begin_transaction("orders", 1, 5, start=NOW_MS - 1_000)
     found = test_dry_run.look(pair, flow(replication_factor=3))
     assert [line for line in found.warnings if "transaction" in line] == []
@@ -92,7 +92,7 @@ def test_a_young_transaction_is_not_reported(pair: test_snapshot.PlannerHarness)
     assert [one.withheld for one in results] == [None, None]
 
 
-def test_a_result_has_the_withheld_records(pair: test_snapshot.PlannerHarness) -> None:
+def test_a_result_has_the_withheld_records(pair: PlannerHarness) -> None:
     first, second = join_results(pair.plan(flow()), [])
     assert first.withheld is None
     assert second.withheld is not None
@@ -100,7 +100,7 @@ def test_a_result_has_the_withheld_records(pair: test_snapshot.PlannerHarness) -
     assert "5 records from offset 10 on are not copied" in remarks(second)
 
 
-def test_at_a_run_s_end_unmoved_transactions_are_still_open(pair: test_snapshot.PlannerHarness) -> None:
+def test_at_a_run_s_end_unmoved_transactions_are_still_open(pair: PlannerHarness) -> None:
     pair.a.begin_transaction("orders", 0, 3)
     before = pair.plan(flow()).withheld
     assert set(before) == {TP, TopicPartition("orders", 0)}
@@ -111,7 +111,7 @@ def test_at_a_run_s_end_unmoved_transactions_are_still_open(pair: test_snapshot.
 
 
 def test_an_unreachable_source_at_the_end_changes_nothing(
-    pair: test_snapshot.PlannerHarness, monkeypatch: pytest.MonkeyPatch
+    pair: PlannerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = pair.plan(flow()).withheld
 

@@ -23,8 +23,8 @@ from mirror.wire.api import Api
 from tests.fakes.control import Action as BrokerAction
 from tests.spark import fakes
 from tests.spark.fakes import NOW_MS
+from tests.spark.planning.planner_harness import PlannerHarness
 from tests.spark.planning.test_range_planner import flow
-from tests.spark.planning.test_snapshot import PlannerHarness
 from tests.spark.preflight.test_flow_checks import config_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from mirror.errors import BrokerError, KafkaTimeout
 from mirror.spark.preflight import portions as portions_module
 from mirror.spark.preflight.portions import MAX_RECORDS, THROTTLING_QUOTA_EXCEEDED, portions, send_in_portions
 from mirror.spark.preflight.target_topics import prepare_topics
+from tests.spark.planning.planner_harness import PlannerHarness
 from tests.spark.planning.test_range_planner import flow
-from tests.spark.planning.test_snapshot import PlannerHarness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

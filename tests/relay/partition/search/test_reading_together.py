@@ -12,7 +12,7 @@ from mirror.relay.partition.search import position_search
 from mirror.relay.partition.search.position_search import LogSearch
 from mirror.wire.api import Api
 from tests.fakes.control import Action, ServerCall
-from tests.relay.partition.search.test_position_search import Site
+from tests.relay.partition.search.search_site import Site
 from tests.relay.searching import find_on
 
 PARTITIONS = 20
