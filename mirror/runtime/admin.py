@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from mirror.cluster.acls import AclBinding, AclFilter, AclOperation
-from mirror.cluster.admin.acls import CreateAcls, DeleteAcls, DescribeAcls
+from mirror.cluster.admin.acls import AclsOfBrokers, CreateAcls, DeleteAcls, DescribeAcls
 from mirror.cluster.admin.cluster import (
     ClientQuotas,
     ClusterOperations,
@@ -333,6 +333,16 @@ class Admin(GroupCalls):
     def describe_acls(self, wanted: AclFilter = _EVERY_ACL, *, timeout_ms: int | None = None) -> tuple[AclBinding, ...]:
         """Return the ACLs that match the filter ``wanted``."""
         return self._call(DescribeAcls(arguments.acl_filter(wanted), *self._timer(timeout_ms)))
+
+    def describe_acls_by_broker(
+        self, wanted: AclFilter, *, partial: bool = False, timeout_ms: int | None = None
+    ) -> Outcomes[int, tuple[AclBinding, ...]]:
+        """Return the ACLs that match the filter ``wanted`` as each live broker applies them.
+
+        Brokers learn of changes at different times.
+        """
+        timer = self._timer(timeout_ms)
+        return self._each(AclsOfBrokers(wanted, self._living(timer), *timer), partial=partial)
 
     def create_acls(
         self, bindings: Iterable[AclBinding], *, partial: bool = False, timeout_ms: int | None = None

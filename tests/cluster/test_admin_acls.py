@@ -47,6 +47,17 @@ def test_what_was_created_is_described() -> None:
     assert len(admin.describe_acls()) == 3, "what is there already stays as it is"
 
 
+def test_each_broker_says_which_acls_it_applies() -> None:
+    cluster, admin = _with_acls()
+    found = admin.describe_acls_by_broker(AclFilter(ResourceType.TOPIC))
+    assert {node: set(acls) for node, acls in found.items()} == {1: {READ, PREFIX}, 2: {READ, PREFIX}}
+    cluster.control.add(
+        lambda call: Action(hold="before") if call.api is Api.DESCRIBE_ACLS and call.node == 2 else None
+    )
+    found = admin.describe_acls_by_broker(AclFilter(), partial=True, timeout_ms=2_000)
+    assert (sorted(found), sorted(found.failed)) == ([1], [2])
+
+
 @pytest.mark.parametrize(
     ("wanted", "found"),
     [

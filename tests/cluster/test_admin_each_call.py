@@ -382,6 +382,11 @@ STEPS: dict[str, tuple[Api, Api, Callable[..., Any]]] = {
         Api.METADATA,
         lambda a, **o: a.describe_topics_by_broker(["t"], **o),
     ),
+    "describe_acls_by_broker": (
+        Api.METADATA,
+        Api.DESCRIBE_ACLS,
+        lambda a, **o: a.describe_acls_by_broker(AclFilter(), **o),
+    ),
     "list_transactions": (Api.METADATA, Api.LIST_TRANSACTIONS, lambda a, **o: a.list_transactions([1], **o)),
     "list_groups": (Api.METADATA, Api.LIST_GROUPS, lambda a, **o: a.list_groups(**o)),
     "describe_groups": (

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Final
 
 from mirror.cluster.acls import AclBinding, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
-from mirror.cluster.calls.keyed_call import ControllerCall
+from mirror.cluster.calls.keyed_call import BrokersCall, ControllerCall
 from mirror.cluster.calls.routed_calls import Call, ClusterView, Failures, check
 from mirror.errors import ProtocolError
 from mirror.wire.api import Api
@@ -39,40 +39,73 @@ class DescribeAcls(Call[tuple[AclBinding, ...], str]):
     def request(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> DescribeAclsRequest:
         """Request by one filter."""
         del keys, view, timeout_ms
-        wanted = self._wanted
-        return DescribeAclsRequest(
-            wanted.resource_type,
-            wanted.name,
-            wanted.pattern,
-            wanted.principal,
-            wanted.host,
-            wanted.operation,
-            wanted.permission,
-        )
+        return _request(self._wanted)
 
     def accept(self, keys: Collection[str], response: DescribeAclsResponse) -> Failures:
         """Keep the ACLs."""
         error = check(response.error_code, self.what, response.error_message, needs="Describe")
         if error is not None:
             return dict.fromkeys(keys, error)
-        self._found = tuple(
-            AclBinding(
-                ResourceType(on.resource_type),
-                on.resource_name,
-                acl.principal,
-                AclOperation(acl.operation),
-                AclPermission(acl.permission_type),
-                PatternType(on.pattern_type),
-                acl.host,
-            )
-            for on in response.resources
-            for acl in on.acls
-        )
+        self._found = _bindings(response)
         return {}
 
     def result(self) -> tuple[AclBinding, ...]:
         """Return the answer."""
         return self._found
+
+
+class AclsOfBrokers(BrokersCall[tuple[AclBinding, ...]]):
+    """The ACLs that match a filter, as each of several brokers applies them: it learns of them from the controller."""
+
+    api = Api.DESCRIBE_ACLS
+    needs = "Describe"
+
+    def __init__(self, wanted: AclFilter, nodes: Collection[int], deadline_ms: int, timeout_ms: int) -> None:
+        super().__init__("describing ACLs", nodes, deadline_ms, timeout_ms)
+        self._wanted = wanted
+
+    def describe(self, key: int) -> str:
+        """Return the operation on ``key``, for error texts."""
+        return f"asking broker {key} for ACLs"
+
+    def body(self, keys: Collection[int], view: ClusterView, timeout_ms: int) -> DescribeAclsRequest:
+        """Request by one filter."""
+        del keys, view, timeout_ms
+        return _request(self._wanted)
+
+    def accept(self, keys: Collection[int], response: DescribeAclsResponse) -> Failures:
+        """Set the result of one broker."""
+        for node in keys:
+            self.set_result(node, response.error_code, _bindings(response), response.error_message)
+        return self.unresolved(keys)
+
+
+def _request(wanted: AclFilter) -> DescribeAclsRequest:
+    return DescribeAclsRequest(
+        wanted.resource_type,
+        wanted.name,
+        wanted.pattern,
+        wanted.principal,
+        wanted.host,
+        wanted.operation,
+        wanted.permission,
+    )
+
+
+def _bindings(response: DescribeAclsResponse) -> tuple[AclBinding, ...]:
+    return tuple(
+        AclBinding(
+            ResourceType(on.resource_type),
+            on.resource_name,
+            acl.principal,
+            AclOperation(acl.operation),
+            AclPermission(acl.permission_type),
+            PatternType(on.pattern_type),
+            acl.host,
+        )
+        for on in response.resources
+        for acl in on.acls
+    )
 
 
 class CreateAcls(ControllerCall[AclBinding, None]):
