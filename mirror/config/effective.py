@@ -59,6 +59,9 @@ def configured_keys(config: MirrorConfig) -> frozenset[tuple[str, ...]]:
             table = getattr(flow, section)
             inner = type(table).model_fields
             paths |= {("flows", name, section, str(inner[key].alias)) for key in table.model_fields_set}
+    for name, switch in config.switches.items():
+        aliases = type(switch).model_fields
+        paths |= {("switches", name, str(aliases[key].alias)) for key in switch.model_fields_set}
     return frozenset(paths)
 
 

@@ -17,6 +17,7 @@ from mirror.config.effective import UNSETTABLE
 from mirror.config.flow_settings import FlowSettings
 from mirror.config.own_tables import FLOW_NAME, OwnTable
 from mirror.config.schema import CLIENT_KEYS, CLUSTER_KEYS
+from mirror.config.switch_settings import SwitchConfig
 
 if TYPE_CHECKING:
     from mirror.cluster.keys import Key
@@ -44,7 +45,13 @@ def json_schema() -> Schema:
         "type": "object",
         "additionalProperties": flow,
     }
-    return {"$schema": _DRAFT, "title": "kafka-spark-mirror", **_table({"clusters": clusters, "flows": flows})}
+    switches = {
+        "description": "The switches, by name: each moves the clients of some flows' topics to the target.",
+        "type": "object",
+        "additionalProperties": _own_table(SwitchConfig),
+    }
+    tables = {"clusters": clusters, "flows": flows, "switches": switches}
+    return {"$schema": _DRAFT, "title": "kafka-spark-mirror", **_table(tables)}
 
 
 def meanings_of(model: type[OwnTable]) -> dict[str, str]:

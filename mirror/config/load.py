@@ -13,13 +13,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from mirror.cluster.auth.oauth_settings import ASSERTION, URL, is_file, path_of
-from mirror.config import clients, cycles, flow_rules, schema
+from mirror.config import clients, cycles, flow_rules, schema, switch_rules
 from mirror.config.clients import Checked
 from mirror.config.key_names import KeyPath, dotted, nearest
 from mirror.config.layers import EnvironmentSource, FileSource, Layers, OverrideSource, SecretsSource, has_secret
 from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
 from mirror.config.own_tables import FLOW_NAME, OwnTable
 from mirror.config.problems import Sources, model_problems, plain
+from mirror.config.switch_settings import SwitchConfig
 from mirror.errors import ConfigError, Problem
 
 T = TypeVar("T", bound=OwnTable)
@@ -34,7 +35,9 @@ _GRAPH_KEYS: Final = frozenset({"source", "target", "topics", "topics-exclude", 
 _NAMES: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
     "clusters": (re.compile(r"[A-Za-z0-9._-]+"), "a cluster's name is made of letters, digits, '.', '_' and '-'"),
     "flows": (re.compile(r"[A-Za-z0-9_-]+"), "a flow's name is made of letters, digits, '_' and '-'"),
+    "switches": (re.compile(r"[A-Za-z0-9_-]+"), "a switch's name is made of letters, digits, '_' and '-'"),
 }
+_OPTIONAL: Final = frozenset({"switches"})
 
 
 def load(
@@ -81,6 +84,7 @@ class _Read(NamedTuple):
 
     clusters: Mapping[str, Mapping[str, Any]]
     flows: Mapping[str, FlowConfig]
+    switches: Mapping[str, SwitchConfig]
     problems: Sequence[Problem]
     secret_files: Sequence[Path]
 
@@ -88,7 +92,8 @@ class _Read(NamedTuple):
         """Return the configuration without these flows. Nothing else of it may have a problem."""
         clusters = {name: ClusterConfig(name=name, options=dict(table)) for name, table in self.clusters.items()}
         flows = {name: flow for name, flow in self.flows.items() if name not in without}
-        config = MirrorConfig(clusters=clusters, flows=flows)
+        switches = {name: one for name, one in self.switches.items() if not {*one.flows, *one.back} & {*without}}
+        config = MirrorConfig(clusters=clusters, flows=flows, switches=switches)
         return config.model_copy(update={"secret_files": (*self.secret_files, *_key_files(config))})
 
 
@@ -111,10 +116,12 @@ def _read(
     problems = [problem for source in overrides for problem in source.problems]
     if secrets is not None:
         problems += secrets.unused_files(set(_files_named(data)))
-    flows, problems = _checked(data, Sources(str(path), origins), problems, why_not_loaded or (lambda _: None))
+    known = Sources(str(path), origins)
+    flows, problems = _checked(data, known, problems, why_not_loaded or (lambda _: None))
+    switches = {name: _switch(name, table, flows, known, problems) for name, table in schema.tables(data, "switches")}
     files = [path] if has_secret(file.toml_data) else []
     files += [] if secrets is None else secrets.secret_files
-    return _Read(dict(schema.tables(data, "clusters")), flows, problems, files)
+    return _Read(dict(schema.tables(data, "clusters")), flows, switches, problems, files)
 
 
 def _key_files(config: MirrorConfig) -> Iterator[Path]:
@@ -179,6 +186,20 @@ def _flow(
     return _table(FlowConfig, path, {**table, **sections}, sources, problems, {FLOW_NAME: name}, _PLACEHOLDERS)
 
 
+def _switch(
+    name: str,
+    table: Mapping[str, Any],
+    flows: Mapping[str, FlowConfig],
+    sources: Sources,
+    problems: list[Problem],
+) -> SwitchConfig:
+    """Return the switch of a table; add the table's problems to ``problems``."""
+    path, more = ("switches", name), {FLOW_NAME: name}
+    switch, doubtful = _table(SwitchConfig, path, table, sources, problems, more, {"flows": ["x"]})
+    problems += switch_rules.problems(switch, flows, sources, doubtful)
+    return switch
+
+
 def _table(
     model: type[T],
     path: KeyPath,
@@ -218,7 +239,7 @@ def _section_problems(data: Mapping[str, Any], sources: Sources) -> Iterator[Pro
     misspelt = {nearest(key, _NAMES) for key in unknown}
     for section, (pattern, allowed) in _NAMES.items():
         entries = data.get(section, {})
-        if section not in data and section in misspelt:
+        if section not in data and (section in misspelt or section in _OPTIONAL):
             continue
         if not isinstance(entries, Mapping):
             yield plain(sources.file, section, f"must be tables: [{section}.NAME]")

@@ -23,6 +23,7 @@ from mirror.config.flow_settings import FlowSettings
 from mirror.config.key_names import suggestion
 from mirror.config.own_tables import Plain
 from mirror.config.problems import HIDDEN, shown
+from mirror.config.switch_settings import SwitchConfig
 from mirror.errors import ConfigError, Problem
 
 Option: TypeAlias = Plain | SecretStr
@@ -73,6 +74,7 @@ class MirrorConfig(BaseModel):
 
     clusters: dict[str, ClusterConfig]
     flows: dict[str, FlowConfig]
+    switches: dict[str, SwitchConfig] = Field(default_factory=dict)
     secret_files: tuple[Path, ...] = ()
     """The files with secrets that it was loaded from, or that it names."""
 
@@ -97,6 +99,14 @@ class MirrorConfig(BaseModel):
         allowed = f"no such flow{suggestion(flow, self.flows)}; there are: {', '.join(self.flows)}"
         raise ConfigError([Problem("", "flow", shown(flow), allowed)])
 
+    def switch(self, name: str) -> SwitchConfig:
+        """Return the switch of that name. Raises ConfigError that names the switches if there is none."""
+        if name in self.switches:
+            return self.switches[name]
+        there = ", ".join(self.switches) or "none; add a table [switches.NAME]"
+        allowed = f"no such switch{suggestion(name, self.switches)}; there are: {there}"
+        raise ConfigError([Problem("", "switch", shown(name), allowed)])
+
     def with_timeout(self, seconds: float | None) -> MirrorConfig:
         """Return a copy for a command that may take ``seconds``; None: as it is configured.
 
@@ -119,5 +129,9 @@ class MirrorConfig(BaseModel):
             },
             "flows": {
                 name: flow.model_dump(mode="json", by_alias=True, exclude={"name"}) for name, flow in self.flows.items()
+            },
+            "switches": {
+                name: one.model_dump(mode="json", by_alias=True, exclude={"name"})
+                for name, one in self.switches.items()
             },
         }

@@ -19,7 +19,7 @@ _OF_BROKERS: Final = frozenset(
 )
 """To add a partition to the first one moves each group to another coordinator, where it has no offsets."""
 _OF_FLOWS: Final = re.compile(
-    r"(.+\.)?mirror-(producers|(progress|offsets|groups|inventory)\.[A-Za-z0-9_-]+(\.(latch|status|takeover))?)\.internal"
+    r"(.+\.)?mirror-(producers|(progress|offsets|groups|inventory)\.[A-Za-z0-9_-]+(\.(latch|status|switch|takeover))?)\.internal"
 )
 """The topics of flows, also as copies. Each record of a copy would make another one in the topic of the next flow."""
 _ESCAPED: Final = re.compile(r"\\(.)")

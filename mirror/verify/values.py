@@ -95,6 +95,7 @@ class Difference:
         return record
 
 
+PROVED_BEFORE: Final = "they were proved before"
 NOT_COPIED_YET: Final = "they are not copied yet"
 """The reason of what is behind the progress: the task looks whether there are records, and not only markers."""
 

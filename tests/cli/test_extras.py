@@ -45,6 +45,7 @@ def test_an_extra_is_installed_from_the_wheel_for_this_python() -> None:
 @pytest.mark.parametrize("name", NEEDING)
 def test_a_command_names_the_extra_that_it_lacks(name: str, tmp_path: Path) -> None:
     arguments = [] if name in {"report", "demo"} else ["--config", str(tmp_path / "none.toml")]
+    arguments += ["a-switch"] if name == "cutover" else []
     extra = frame._COMMANDS[name].extra
     words = {"spark": "PySpark", "report": "Plotly and Jinja"}[extra]
     result = CliRunner().invoke(frame.app, [name, *arguments])

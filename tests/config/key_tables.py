@@ -14,6 +14,7 @@ from mirror.config.flow_settings import FlowSettings
 from mirror.config.json_schema import meanings_of
 from mirror.config.own_tables import FLOW_NAME, OwnTable
 from mirror.config.schema import CLUSTER_KEYS
+from mirror.config.switch_settings import SwitchConfig
 from tests.generated_blocks import table, with_block
 
 DOCUMENT: Final = Path(__file__).parents[2] / "config" / "README.md"
@@ -27,7 +28,7 @@ def with_tables(text: str) -> str:
     text = with_block(text, "keys of flows", _table("flows.NAME", _of(FlowSettings)))
     for name, model in FlowSettings.sections().items():
         text = with_block(text, f"keys of {name}", _table(f"flows.NAME.{name}", _of(model)))
-    return text
+    return with_block(text, "keys of switches", _table("switches.NAME", _of(SwitchConfig)))
 
 
 def _table(name: str, rows: Iterator[tuple[str, str, str]]) -> str:

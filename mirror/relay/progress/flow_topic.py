@@ -69,6 +69,14 @@ def takeover_topic_of(flow: str) -> str:
     return f"mirror-progress.{flow}.takeover.internal"
 
 
+def switch_topic_of(switch: str) -> str:
+    """Return the topic of a switch's record; it is on both clusters, compacted, with one partition.
+
+    Users grant the permissions for the prefix of progress topics.
+    """
+    return f"mirror-progress.{switch}.switch.internal"
+
+
 def latch_topic_of(flow: str) -> str:
     """Return the topic that says whether the flow may copy; it is on the target, with one partition.
 

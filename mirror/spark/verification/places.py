@@ -10,7 +10,7 @@ from mirror.relay.progress.gaps import GapKind, find_gap, other_source_text
 from mirror.relay.progress.target_log import is_other_topic
 from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT
 from mirror.verify.partition_results import PartitionResult, TopicFacts, VerifyRange
-from mirror.verify.values import NOT_COPIED_YET, Bounds, Uncompared, Verdict
+from mirror.verify.values import NOT_COPIED_YET, PROVED_BEFORE, Bounds, Uncompared, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,7 +148,7 @@ def _outside(place: Place, progress: Progress, bounds: Bounds) -> Iterator[Uncom
     """Yield the records of the source in front of ``bounds`` and behind them."""
     source, start = place.source, place.start
     begun = 0 if progress.beginning is None else progress.beginning.source
-    front = "they were proved before" if start.proved is not None else "--from leaves them out"
+    front = PROVED_BEFORE if start.proved is not None else "--from leaves them out"
     until = progress.offset if source.until is None else max(progress.offset, source.until)
     parts = (
         (0, begun, "the copy has begun behind them"),

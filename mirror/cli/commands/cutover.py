@@ -1,0 +1,137 @@
+"""``mirror cutover``: move the clients of flows' topics from the source to the target, with proof."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from mirror.cli.console import print_error, print_notice, print_warning
+from mirror.cli.options import AsJson, Config, Debug, SecretsDir
+from mirror.config.load import load
+from mirror.errors import KafkaError, MirrorError, printable
+from mirror.exit_status import ATTENTION, DONE, FAILED
+from mirror.relay.progress.stored_record import plain
+from mirror.runtime.clock import SystemClock
+from mirror.spark.holding import user
+from mirror.switch.acl_fence import denial
+from mirror.switch.acting import ClusterSite, Files
+from mirror.switch.cutover import Cutover, CutoverOutcome, status_of_error
+from mirror.switch.machine import Terms
+from mirror.switch.operator import Operator
+from mirror.switch.readiness import blockers
+from mirror.switch.record import State
+
+if TYPE_CHECKING:
+    from mirror.client import Admin
+    from mirror.config.models import MirrorConfig
+    from mirror.config.switch_settings import SwitchConfig
+
+_DEFAULT_FOLDER: Final = Path("mirror-switch")
+_UNTIL: Final = (State.READY, State.FENCED, State.DRAINED, State.PROVED, State.MOVED, State.OPEN, State.REVERSED)
+
+
+def _state(text: str | None) -> State | None:
+    if text is None:
+        return None
+    for state in _UNTIL:
+        if state.value.lower() == text.lower():
+            return state
+    raise typer.BadParameter(f"must be one of {', '.join(_UNTIL)}")
+
+
+def cutover(
+    config: Config,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The switch, of a table [switches.NAME].")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be done, and what keeps it from beginning; do nothing.")
+    ] = False,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="STATE", help="Stop in this state; the same command goes on.")
+    ] = None,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Remove the fence, and let the flows go on, if it is not open yet.")
+    ] = False,
+    abort_open: Annotated[
+        bool, typer.Option("--abort-open", help="Abort transactions of producers that are open behind the fence.")
+    ] = False,
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Where proofs are kept between two commands.", file_okay=False)
+    ] = _DEFAULT_FOLDER,
+    secrets_dir: SecretsDir = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Move clients to the target: fence producers, copy and prove the rest, move groups, then open the target.
+
+    The state is on both clusters: a command that was killed is repeated, on any host. Before the switch is open, a
+    failure or a passed deadline rolls it back, with ACLs as they were.
+
+    Exit status: 0 done, 1 could not look, nothing has changed, 2 wrong usage, 3 refused, nothing has changed, 5 stopped
+    with producers fenced, 6 rolled back, 7 open and not done.
+    """
+    loaded = load(config, secrets_dir=secrets_dir)
+    switch = loaded.switch(name)
+    terms = Terms(
+        name=name,
+        quiet_ms=switch.quiet_seconds * 1000,
+        deadline_ms=switch.deadline_seconds * 1000,
+        fence=switch.fence,
+        back=switch.back,
+        switches=bool(switch.hook_switch),
+        sees_clients=bool(switch.clients),
+        abort_open=abort_open,
+        rollback=rollback,
+        until=_state(until) or State.DONE,
+    )
+    with ClusterSite(loaded, switch, terms, Files(config, secrets_dir, folder), print_notice) as site:
+        if dry_run:
+            raise typer.Exit(_dry_run(loaded, switch, site))
+        folder.mkdir(parents=True, exist_ok=True)
+        outcome = _run(site, switch, terms, debug=debug)
+    if as_json:
+        print(json.dumps({"switch": name, "status": outcome.status, **plain(outcome.record)}, indent=2))
+    for line in outcome.lines:
+        print_notice(f"switch {name}: {line}")
+    raise typer.Exit(outcome.status)
+
+
+def _run(site: ClusterSite, switch: SwitchConfig, terms: Terms, *, debug: bool) -> CutoverOutcome:
+    operator = Operator(site, terms, f"{user()}, process {os.getpid()}", SystemClock().unix_ms)
+    try:
+        site.prepare()
+        operator.claim(switch.flows, (_id_of(site.source), site.target.describe_cluster().cluster_id))
+        outcome = Cutover(operator, terms, print_notice, site.why_bypassed).run()
+        operator.leave()
+    except MirrorError as error:
+        print_error(error, debug=debug)
+        return CutoverOutcome(record=operator.record, status=status_of_error(operator.record, FAILED))
+    return outcome
+
+
+def _id_of(source: Admin) -> str:
+    """Return the id of the source; empty if it does not answer, which a switch that is open does not need."""
+    try:
+        return source.describe_cluster().cluster_id
+    except KafkaError:
+        return ""
+
+
+def _dry_run(config: MirrorConfig, switch: SwitchConfig, site: ClusterSite) -> int:
+    topics = site.reader.topics()
+    if switch.fence == "acl":
+        for topic in topics:
+            print(printable(f"creates on the source: {denial(topic)}"))
+    else:
+        print(printable(f"runs: {' '.join(switch.hook_fence)}"))
+    print(f"waits until {len(topics)} topics have been quiet for {switch.quiet_seconds} s; copies the rest")
+    print(f"compares both clusters, moves groups, and holds {', '.join((*switch.flows, *switch.back))}")
+    if switch.hook_switch:
+        print(printable(f"runs: {' '.join(switch.hook_switch)}"))
+    found = [*blockers(config, switch, site.source, site.target, topics)]
+    for line in found:
+        print_warning(line)
+    return ATTENTION if found else DONE

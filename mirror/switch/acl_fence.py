@@ -1,0 +1,67 @@
+"""The fence by ACLs: DENY WRITE for everyone on each topic, and what has to be so before. Pure.
+
+A denial wins over each permission, but super users pass it. A topic without any ACL may be open to all
+(``allow.everyone.if.no.acl.found``): its first one, also a denial, closes it to readers as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from mirror.client import AclBinding, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+
+EVERYONE: Final = "User:*"
+_WRITES: Final = frozenset({AclOperation.WRITE, AclOperation.ALL})
+DENIALS: Final = AclFilter(
+    ResourceType.TOPIC, None, EVERYONE, AclOperation.WRITE, AclPermission.DENY, PatternType.LITERAL, "*"
+)
+"""Matches all denials of the fence, on all topics."""
+
+
+def denial(topic: str) -> AclBinding:
+    """Return the ACL that fences ``topic``."""
+    return AclBinding(ResourceType.TOPIC, topic, EVERYONE, AclOperation.WRITE, AclPermission.DENY)
+
+
+def exactly(acl: AclBinding) -> AclFilter:
+    """Return the filter that matches this ACL only."""
+    return AclFilter(acl.resource_type, acl.name, acl.principal, acl.operation, acl.permission, acl.pattern, acl.host)
+
+
+def denied(acls: Iterable[AclBinding]) -> frozenset[str]:
+    """Return the topics that one of these ACLs fences."""
+    return frozenset(acl.name for acl in acls if acl == denial(acl.name))
+
+
+def is_about(acl: AclBinding, topic: str) -> bool:
+    """Whether ``acl`` concerns ``topic``."""
+    if acl.pattern is PatternType.PREFIXED:
+        return topic.startswith(acl.name)
+    return acl.name in {topic, "*"}
+
+
+# Invariant: A topic is fenced by an ACL only if it has one: the first ACL closes a topic that is open to everyone.
+# Test: tests/switch/test_acl_fence.py::test_a_topic_without_an_acl_is_not_fenced
+def why_not_fenced(topics: Collection[str], acls: Collection[AclBinding]) -> Iterator[tuple[str, str]]:
+    """Yield each topic that an ACL would not fence as it should, and why."""
+    for topic in sorted(topics):
+        if not any(is_about(acl, topic) for acl in acls):
+            yield topic, "no ACL of the source concerns it, so that its first one would close it to readers, too"
+
+
+def lacking(
+    topics: Collection[str], source: Collection[AclBinding], target: Collection[AclBinding]
+) -> Mapping[str, list[str]]:
+    """Return the principals that may write to a topic on the source and not on the target, by topic."""
+    found = {}
+    for topic in sorted(topics):
+        if missing := sorted(_writers(topic, source) - _writers(topic, target)):
+            found[topic] = missing
+    return found
+
+
+def _writers(topic: str, acls: Collection[AclBinding]) -> set[str]:
+    about = [acl for acl in acls if is_about(acl, topic) and acl.operation in _WRITES]
+    allowed = {acl.principal for acl in about if acl.permission is AclPermission.ALLOW}
+    return allowed - {acl.principal for acl in about if acl.permission is AclPermission.DENY}

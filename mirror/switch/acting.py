@@ -1,0 +1,286 @@
+"""Does what the machine has decided: ACLs, hooks, runs, verifications, groups, latches."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mirror.client import Admin
+from mirror.closing import Closing
+from mirror.config.patterns import matches
+from mirror.errors import FlowError, KafkaError, brief, named
+from mirror.exit_status import ATTENTION, DONE, FAILED
+from mirror.observation import Side
+from mirror.relay.progress.flow_topic import switch_topic_of
+from mirror.relay.progress.latch import read_latch
+from mirror.runtime.clock import SystemClock
+from mirror.spark.holding import hold, release
+from mirror.spark.preflight import flow_topics
+from mirror.spark.preflight.flow_groups import open_sync
+from mirror.switch.acl_fence import denial, exactly
+from mirror.switch.facts import Facts
+from mirror.switch.hooks import run_hook
+from mirror.switch.machine import Act, StepResult, Terms
+from mirror.switch.proving import unproved
+from mirror.switch.readiness import blockers
+from mirror.switch.reading import FactReader, is_alive, writers_of
+from mirror.switch.record import SwitchRecord
+from mirror.switch.record_store import RecordStore
+from mirror.switch.record_topic import CALL_MS, KafkaRecordTopic
+from mirror.takeover.fencing import fence
+
+if TYPE_CHECKING:
+    from mirror.config.models import MirrorConfig
+    from mirror.config.switch_settings import SwitchConfig
+
+_log: Final = logging.getLogger(__name__)
+
+_HOLD_S: Final = 90.0
+_SHOWN: Final = 5
+
+
+class Files(NamedTuple):
+    """Where a switch finds its configuration, and keeps the proofs of its flows, which may be lost."""
+
+    config: Path
+    secrets_dir: Path | None
+    folder: Path
+
+
+class ClusterSite(Closing):
+    """The clusters of one switch, as :class:`mirror.switch.operator.Site` has them. Use it in one thread."""
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        switch: SwitchConfig,
+        terms: Terms,
+        files: Files,
+        on_progress: Callable[[str], None],
+    ) -> None:
+        """``on_progress`` is called with a line about what takes long. Raises ConfigError."""
+        self._config: Final = config
+        self._switch: Final = switch
+        self._terms: Final = terms
+        self._files: Final = files
+        self._on_progress: Final = on_progress
+        first = config.flows[switch.flows[0]]
+        self._names: Final = first.source, first.target
+        self._options: Final = [config.clusters[name].client_options() for name in self._names]
+        self.source: Final = Admin(self._options[0])
+        self.target: Final = Admin(self._options[1])
+        self._topics: Final = [KafkaRecordTopic(options, switch.name) for options in self._options]
+        self._store: Final = RecordStore(self._topics[1], self._topics[0])
+        self.reader: Final = FactReader(config, switch, self.source, self.target)
+        self._acts: Final[Mapping[Act, Callable[[SwitchRecord, Facts], StepResult]]] = {
+            Act.CHECK: lambda record, _: self._check(record),
+            Act.FENCE: lambda record, _: self._fence(record),
+            Act.UNFENCE: lambda record, _: self._unfence(record),
+            Act.ABORT_OPEN: lambda _, facts: self._abort(facts),
+            Act.COPY: lambda record, _: self._copy(record),
+            Act.PROVE: lambda record, _: self._prove(record),
+            Act.MOVE: lambda _, facts: self._move(facts),
+            Act.HOLD: lambda record, _: self._hold(record),
+            Act.RELEASE: self._release,
+            Act.LIFT: lambda record, _: self._lift(record),
+            Act.SWITCH: lambda record, _: self._hook(switch.hook_switch, "switch", record),
+            Act.REVERSE: lambda _, __: self._reverse(),
+            Act.CLIENTS: lambda record, _: self._clients(record),
+        }
+
+    def close(self) -> None:
+        """Close the clients."""
+        for topic in self._topics:
+            topic.close()
+        self.source.close()
+        self.target.close()
+
+    # --- the record
+
+    def prepare(self) -> None:
+        """Create the topics of the record, where they are missing. Raises FlowError, KafkaError.
+
+        A switch that is open does not need the source.
+        """
+        self._prepare(self._names[1], self.target)
+        record = self.read_record()
+        if record is None or not record.state.is_open:
+            self._prepare(self._names[0], self.source)
+
+    def _prepare(self, cluster: str, admin: Admin) -> None:
+        name = switch_topic_of(self._switch.name)
+        topic = flow_topics.FlowTopic(name, "its record of the switch", "nothing is switched")
+        _, warnings = flow_topics.prepare([topic], Side(cluster, admin))
+        if name not in admin.describe_topics([name]):
+            raise FlowError(f"cluster {cluster}: {'; '.join(warnings) or f'topic {name} is missing'}")
+
+    def read_record(self) -> SwitchRecord | None:
+        return self._store.read()
+
+    def store(self, record: SwitchRecord) -> None:
+        self._store.store(record)
+        if self._store.source_error is not None:
+            _log.warning("the source does not have the switch's last record: %s", self._store.source_error)
+
+    def facts(self, record: SwitchRecord) -> Facts:
+        return self.reader.read(record)
+
+    # --- what is done
+
+    def act(self, act: Act, record: SwitchRecord, facts: Facts) -> StepResult:
+        return self._acts[act](record, facts)
+
+    def why_bypassed(self, partitions: Sequence[str]) -> str:
+        """Return who writes to partitions behind the fence."""
+        return writers_of(self.source, partitions)
+
+    def _check(self, record: SwitchRecord) -> StepResult:
+        topics = self.reader.topics()
+        found = [*blockers(self._config, self._switch, self.source, self.target, topics)]
+        if found:
+            return StepResult(ok=False, why="\n".join(found))
+        return self._prove(record)
+
+    def _fence(self, record: SwitchRecord) -> StepResult:
+        if record.fence == "hook":
+            return self._hook(self._switch.hook_fence, "fence", record)
+        self.source.create_acls([denial(topic) for topic in record.denied], timeout_ms=CALL_MS)
+        return StepResult(ok=True)
+
+    def _unfence(self, record: SwitchRecord) -> StepResult:
+        if record.fence == "hook":
+            return self._hook(self._switch.hook_fence, "unfence", record)
+        self.source.delete_acls([exactly(denial(topic)) for topic in record.denied], timeout_ms=CALL_MS)
+        return StepResult(ok=True)
+
+    def _lift(self, record: SwitchRecord) -> StepResult:
+        lifted = sorted({*record.topics} - {*record.denied_on_target})
+        self.target.delete_acls([exactly(denial(topic)) for topic in lifted], timeout_ms=CALL_MS)
+        return StepResult(ok=True)
+
+    def _abort(self, facts: Facts) -> StepResult:
+        fence(self._options[0], facts.open_transactions, CALL_MS)
+        return StepResult(ok=True)
+
+    def _hook(self, command: Sequence[str], step: str, record: SwitchRecord) -> StepResult:
+        facts: dict[str, Any] = {
+            "switch": self._switch.name,
+            "step": step,
+            "source": self._names[0],
+            "target": self._names[1],
+            "source_bootstrap": self._options[0].get("bootstrap.servers"),
+            "target_bootstrap": self._options[1].get("bootstrap.servers"),
+            "topics": record.topics,
+        }
+        return run_hook(command, facts, self._switch.hook_seconds)
+
+    def _copy(self, record: SwitchRecord) -> StepResult:
+        for flow in self._switch.flows:
+            if is_alive(self.target, flow):
+                continue
+            self._on_progress(f"flow {flow}: copying what is left")
+            status, _ = self._run(record, ["run", "--flow", flow, "--report-dir", str(self._files.folder / "report")])
+            if status != DONE:
+                return StepResult(ok=False, why=f"mirror run --flow {flow} ended with {status}", retry=True)
+        return StepResult(ok=True)
+
+    def _prove(self, record: SwitchRecord) -> StepResult:
+        """Compare both clusters behind the last proof; the target has to have all up to the fenced ends."""
+        hashes: dict[str, str] = {}
+        for flow in self._switch.flows:
+            self._on_progress(f"flow {flow}: comparing both clusters behind the last proof")
+            proof = self._files.folder / f"{flow}.proof.json"
+            report = self._files.folder / "verify"
+            status, output = self._run(
+                record, ["verify", "--flow", flow, "--proof", str(proof), "--report-dir", str(report), "--json"]
+            )
+            if not output:
+                return StepResult(ok=False, why=f"flow {flow}: mirror verify ended with exit status {status}")
+            (found,) = json.loads(output)["flows"]
+            of_flow = {
+                topic: of_topic for topic, of_topic in record.ends.items() if self._config.flows[flow].includes(topic)
+            }
+            lines = [found["error"]] if found["error"] else [*unproved(found["partitions"], of_flow)]
+            if lines or status == ATTENTION:
+                return StepResult(ok=False, why=f"flow {flow}: {'; '.join(lines[:_SHOWN]) or 'both clusters differ'}")
+            hashes[flow] = str(found["proof"] or "")
+        return StepResult(ok=True, evidence=hashes)
+
+    def _run(self, record: SwitchRecord, arguments: Sequence[str]) -> tuple[int, str]:
+        """Run a command of this program; return its exit status and its output. Its errors go to this one's.
+
+        It is killed at the switch's deadline.
+        """
+        secrets = [] if self._files.secrets_dir is None else ["--secrets-dir", str(self._files.secrets_dir)]
+        command = [sys.executable, "-m", "mirror.cli", *arguments, "--config", str(self._files.config), *secrets]
+        left_ms = record.fence_ms + self._terms.deadline_ms - SystemClock().unix_ms()
+        try:
+            done = subprocess.run(
+                command,
+                stdout=subprocess.PIPE,
+                text=True,
+                check=False,
+                errors="replace",
+                timeout=max(1.0, left_ms / 1000) if record.fence_ms else None,
+            )
+        except subprocess.TimeoutExpired:
+            return FAILED, ""
+        return done.returncode, done.stdout
+
+    def _move(self, facts: Facts) -> StepResult:
+        late: list[str] = []
+        for name in self._switch.flows:
+            flow = self._config.flows[name]
+            if not flow.groups.sync:
+                continue
+            with open_sync(self._config, flow) as sync:
+                report = sync.round()
+            late += [f"flow {name}: {problem}" for problem in report.problems]
+            for group, state in report.groups.items():
+                if not state.is_in_step and not matches(self._switch.waive, group):
+                    late.append(f"group {group}: {brief(', '.join(sorted(state.reasons)) or 'pending')}")
+        if late:
+            return StepResult(ok=False, why="; ".join(late[:_SHOWN]), retry=True)
+        return StepResult(ok=True, evidence=dict(facts.positions or {}))
+
+    def _hold(self, record: SwitchRecord) -> StepResult:
+        for name in record.latches:
+            flow, until_s = self._config.flows[name], time.monotonic() + _HOLD_S
+            outcome = hold(self._config, flow, why="cut over", by=self._terms.by, until_s=until_s)
+            if outcome.running:
+                return StepResult(ok=False, why=f"flow {name}: {outcome.running}", retry=True)
+        return StepResult(ok=True)
+
+    def _release(self, record: SwitchRecord, facts: Facts) -> StepResult:
+        for name in record.latches:
+            seen = (facts.latches or {}).get(name)
+            if seen is not None and seen.is_held and seen.by == self._terms.by:
+                release(self._config, self._config.flows[name], by=self._terms.by, expected=seen.generation)
+        return StepResult(ok=True)
+
+    def _reverse(self) -> StepResult:
+        """Release the flows of the way back that this switch holds."""
+        for name in self._switch.back:
+            back = self._config.flows[name]
+            latch = read_latch(self._config.clusters[back.target].client_options(), name, CALL_MS)
+            if latch.is_held and latch.by == self._terms.by:
+                release(self._config, back, by=self._terms.by, expected=latch.generation)
+        return StepResult(ok=True)
+
+    def _clients(self, record: SwitchRecord) -> StepResult:
+        options: Mapping[str, object] = {**self._options[1], "bootstrap.servers": self._switch.clients}
+        try:
+            with Admin(options) as admin:
+                found = admin.describe_cluster(timeout_ms=CALL_MS).cluster_id
+        except KafkaError as error:
+            return StepResult(ok=False, why=f"clients ({self._switch.clients}) cannot connect: {error}", retry=True)
+        if found != record.clusters[1]:
+            why = f"{self._switch.clients} leads to cluster {found}, not to {named('cluster', record.clusters[1:])}"
+            return StepResult(ok=False, why=why, retry=True)
+        return StepResult(ok=True)

@@ -1,0 +1,113 @@
+"""Runs a cut-over to its end, to a state, or back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from mirror.errors import Fenced, FlowError, KafkaError
+from mirror.exit_status import ATTENTION, DONE, INCOMPLETE, ROLLED_BACK, STOPPED_FENCED
+from mirror.switch.machine import Act
+from mirror.switch.record import State, SwitchRecord
+from mirror.switch.record_store import SwitchTaken
+
+if TYPE_CHECKING:
+    from mirror.switch.machine import Terms
+    from mirror.switch.operator import Operator, Seen
+
+_PAUSE_S: Final = 1.0
+_OUTAGE_S: Final = 120.0
+"""How long a cluster may not answer before the command ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutoverOutcome:
+    """How a command has ended."""
+
+    record: SwitchRecord
+    status: int
+    lines: tuple[str, ...] = ()
+    """Why, if it is not done."""
+
+
+class Cutover:
+    """One command that goes on with a switch. Its calls wait; use it in one thread."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        terms: Terms,
+        on_line: Callable[[str], None],
+        who_writes: Callable[[Sequence[str]], str],
+        *,
+        pause: Callable[[float], object] = time.sleep,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``on_line`` gets a line for each change; ``who_writes`` says who has written to partitions."""
+        self._operator: Final = operator
+        self._terms: Final = terms
+        self._on_line: Final = on_line
+        self._who_writes: Final = who_writes
+        self._pause: Final = pause
+        self._now_s: Final = now_s
+        self._said = ""
+
+    def run(self) -> CutoverOutcome:
+        """Go on until there is nothing more to do.
+
+        Raises KafkaError if a cluster has not answered for long, SwitchTaken if another operator goes on.
+        """
+        last, answered_s = self._operator.record, self._now_s()
+        while True:
+            try:
+                seen = self._operator.turn()
+                answered_s = self._now_s()
+            except Fenced as error:
+                raise SwitchTaken(f"another operator goes on with switch {self._terms.name}") from error
+            except (KafkaError, FlowError) as error:
+                nothing_changed = self._operator.record.state is State.PLANNED
+                if isinstance(error, SwitchTaken) or nothing_changed or self._now_s() - answered_s > _OUTAGE_S:
+                    raise
+                self._say(f"{error}; trying again")
+                self._pause(_PAUSE_S)
+                continue
+            self._say_changes(last, seen)
+            last = seen.record
+            if (outcome := self._ended(seen)) is not None:
+                return outcome
+            if seen.why:
+                self._say(seen.why)
+                self._pause(_PAUSE_S)
+
+    def _ended(self, seen: Seen) -> CutoverOutcome | None:
+        record = seen.record
+        if seen.act is Act.END:
+            rolled_back = record.state is State.ROLLED_BACK
+            lines = (f"rolled back: {record.rollback}",) if rolled_back else ()
+            return CutoverOutcome(record=record, status=ROLLED_BACK if rolled_back else DONE, lines=lines)
+        if seen.act is Act.CHECK and record.state is State.PLANNED:
+            return CutoverOutcome(record=record, status=ATTENTION, lines=tuple(seen.why.splitlines()))
+        return None
+
+    def _say_changes(self, last: SwitchRecord, seen: Seen) -> None:
+        record = seen.record
+        if record.rollback and not last.rollback:
+            self._say(f"rolling back: {record.rollback}")
+            if self._operator.bypassed:
+                self._say(f"written {self._who_writes(self._operator.bypassed)}")
+        if record.state is not last.state:
+            self._say(str(record.state))
+
+    def _say(self, line: str) -> None:
+        if line != self._said:
+            self._said = line
+            self._on_line(f"switch {self._terms.name}: {line}")
+
+
+def status_of_error(record: SwitchRecord, failed: int) -> int:
+    """Return the exit status of a command that an error has ended; ``failed``: if nothing has changed."""
+    if record.state.is_open and record.state is not State.DONE:
+        return INCOMPLETE
+    return STOPPED_FENCED if record.fences else failed

@@ -1,0 +1,343 @@
+"""Decides the next step of a switch from its record and from facts that were read just now. Pure.
+
+::
+
+    planned > ready > fenced > drained > proved > moved > OPEN > reversed > done
+       └────────┴────────┴────────┴────────┴───────┴──> rolled-back
+
+What a step changes on a cluster, the record says before (an intent), and facts show afterwards. So an operator that is
+killed at any moment is followed by one that reads both, and repeats nothing that holds.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from mirror.errors import named
+from mirror.switch.facts import Facts, Watch
+from mirror.switch.record import State, SwitchRecord
+
+LEASE_MS: Final = 5_000
+"""An operator changes something only within so long after it has stored its record, or read that it still has it."""
+TAKEOVER_MS: Final = 20_000
+"""An operator that follows another one, which has not said that it ended, changes nothing for so long.
+
+More than the lease of the other one and the time-out of one of its calls.
+"""
+
+
+CHECKED_MS: Final = 10 * 60 * 1000
+"""A check that is older is repeated before the fence."""
+
+
+class Act(enum.Enum):
+    """What is to be done next."""
+
+    STORE = "store"
+    """Only store the record."""
+    CHECK = "check"
+    FENCE = "fence"
+    UNFENCE = "unfence"
+    ABORT_OPEN = "abort open transactions"
+    COPY = "copy"
+    PROVE = "prove"
+    MOVE = "move groups"
+    HOLD = "hold flows"
+    RELEASE = "release flows"
+    LIFT = "lift denials on the target"
+    SWITCH = "switch clients"
+    REVERSE = "release the way back"
+    CLIENTS = "see that clients arrive"
+    WAIT = "wait"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the settings and the command say."""
+
+    name: str
+    quiet_ms: int
+    deadline_ms: int
+    fence: str = "acl"
+    back: tuple[str, ...] = ()
+    switches: bool = False
+    """Whether there is a ``hook-switch``."""
+    sees_clients: bool = False
+    abort_open: bool = False
+    rollback: bool = False
+    until: State = State.DONE
+
+    @property
+    def by(self) -> str:
+        """Who holds flows, as their latches name it."""
+        return f"switch {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Next:
+    """The next step: ``record`` is stored first, if it differs from the stored one."""
+
+    act: Act
+    record: SwitchRecord
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What came of a step that facts do not show."""
+
+    ok: bool
+    why: str = ""
+    """Why not, in one line."""
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    retry: bool = False
+    """Whether it may succeed later, within the deadline."""
+
+
+def decide(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int) -> Next:
+    """Return the next step."""
+    if record.state is State.ROLLED_BACK:
+        return Next(act=Act.END, record=record)
+    if record.state.is_open:
+        return _behind_open(record, facts, terms, now_ms)
+    if record.rollback or (why := _why_roll_back(record, facts, watch, terms, now_ms)):
+        return _roll_back(record if record.rollback else replace(record, rollback=why), facts, terms, now_ms)
+    if facts.source_away:
+        return _wait(record, f"the source does not answer: {facts.source_away}")
+    if terms.until is not State.DONE and record.state.reaches(terms.until):
+        return Next(act=Act.END, record=record)
+    return _STEPS[record.state](record, facts, watch, terms, now_ms)
+
+
+def applied(record: SwitchRecord, act: Act, result: StepResult, now_ms: int) -> SwitchRecord:  # noqa: PLR0911 - one for each act
+    """Return the record after a step that facts do not show."""
+    if not result.ok:
+        fails = record.fences and not result.retry and act in {Act.FENCE, Act.PROVE, Act.MOVE, Act.COPY}
+        return replace(record, rollback=result.why) if fails else record
+    match act:
+        case Act.CHECK:
+            return record.entered(State.READY, now_ms)
+        case Act.FENCE if record.fence == "hook":
+            return replace(record, shown_ms=now_ms).entered(State.FENCED, now_ms)
+        case Act.UNFENCE if record.fence == "hook":
+            return replace(record, hook_fenced=False)
+        case Act.PROVE:
+            return replace(record, proofs=dict(result.evidence)).entered(State.PROVED, now_ms)
+        case Act.MOVE:
+            return replace(record, groups=dict(result.evidence)).entered(State.MOVED, now_ms)
+        case Act.SWITCH:
+            return replace(record, switched_ms=now_ms)
+        case Act.REVERSE:
+            return record.entered(State.REVERSED, now_ms)
+        case Act.CLIENTS:
+            return record.entered(State.DONE, now_ms)
+    return record
+
+
+def _wait(record: SwitchRecord, why: str) -> Next:
+    return Next(act=Act.WAIT, record=record, why=why)
+
+
+# --- before OPEN
+
+
+def _why_roll_back(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int) -> str:  # noqa: PLR0911 - one for each reason
+    """Return why a switch cannot go on; empty if it can."""
+    if terms.rollback:
+        return "--rollback"
+    if not record.fences:
+        return ""
+    if now_ms - record.fence_ms > terms.deadline_ms:
+        return f"deadline-seconds ({terms.deadline_ms // 1000}) have passed since producers were fenced"
+    if facts.topics is not None and (others := sorted(facts.topics.keys() ^ set(record.topics))):
+        return f"{named('topic', others)}: what the flows select has changed since the fence"
+    if not record.state.reaches(State.FENCED):
+        return ""
+    if record.fence == "acl" and facts.denied is not None and (lost := sorted({*record.topics} - {*facts.denied})):
+        return f"the denial of WRITE was removed by others on {named('topic', lost)}"
+    if watch.bypassed:
+        return f"{named('partition', watch.bypassed)} still written to behind the fence"
+    if record.ends and facts.ends is not None and (moved := _moved(record.ends, facts)):
+        return f"{named('partition', moved)} written to behind the fence, after the ends were fixed"
+    return ""
+
+
+def _moved(ends: Mapping[str, tuple[int, ...]], facts: Facts) -> list[str]:
+    assert facts.ends is not None  # noqa: S101 - of the caller
+    found = []
+    for topic, fixed in ends.items():
+        now = tuple(one.high for one in facts.ends.get(topic, ()))
+        if len(now) != len(fixed):
+            found.append(topic)
+        found += [f"{topic}-{n}" for n, (a, b) in enumerate(zip(fixed, now, strict=False)) if a != b]
+    return found
+
+
+# Invariant: A rollback removes the denials that this switch has created, and no other ACL, and releases only the
+#   latches that it has set.
+# Test: tests/switch/test_model.py::test_operators_that_are_killed_anywhere_lose_nothing
+def _roll_back(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -> Next:
+    if record.fence == "acl":
+        if facts.denied is None:
+            return _wait(record, f"the source has to answer before its denials are removed: {facts.source_away}")
+        if {*record.denied} & {*facts.denied}:
+            return Next(act=Act.UNFENCE, record=record)
+    if record.hook_fenced:
+        return Next(act=Act.UNFENCE, record=record)
+    if record.latches:
+        if facts.latches is None:
+            return _wait(record, "the latches of the flows cannot be read")
+        if _ours(record, facts, terms):
+            return Next(act=Act.RELEASE, record=record)
+    return Next(act=Act.STORE, record=record.entered(State.ROLLED_BACK, now_ms, record.rollback))
+
+
+def _ours(record: SwitchRecord, facts: Facts, terms: Terms) -> list[str]:
+    """Return the flows that this switch holds."""
+    assert facts.latches is not None  # noqa: S101 - of the caller
+    held = ((flow, facts.latches.get(flow)) for flow in record.latches)
+    return [flow for flow, one in held if one is not None and one.is_held and one.by == terms.by]
+
+
+def _planned(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int) -> Next:
+    del facts, watch, terms, now_ms
+    return Next(act=Act.CHECK, record=record)
+
+
+def _ready(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int) -> Next:  # noqa: PLR0911 - one for each reason to wait
+    del watch
+    if facts.topics is None:
+        return _wait(record, "the topics of the source cannot be read")
+    if terms.fence == "acl" and (facts.denied is None or facts.denied_everywhere is None):
+        return _wait(record, "the ACLs of the source cannot be read")
+    if not record.fence_ms:
+        if record.steps and now_ms - record.steps[-1].at_ms > CHECKED_MS:
+            return Next(act=Act.STORE, record=record.entered(State.PLANNED, now_ms, "the check is too old"))
+        intent = replace(record, fence=terms.fence, topics=tuple(sorted(facts.topics)), fence_ms=now_ms)
+        if terms.fence == "hook":
+            return Next(act=Act.FENCE, record=replace(intent, hook_fenced=True))
+        if facts.denied_on_target is None:
+            return _wait(record, "the ACLs of the target cannot be read")
+        denied = tuple(sorted(facts.topics.keys() - set(facts.denied or ())))
+        on_target = tuple(sorted({*facts.denied_on_target} & facts.topics.keys()))
+        return Next(act=Act.FENCE, record=replace(intent, denied=denied, denied_on_target=on_target))
+    if record.fence == "hook":
+        return Next(act=Act.FENCE, record=record)
+    if {*record.topics} <= {*(facts.denied_everywhere or ())}:
+        return Next(act=Act.STORE, record=replace(record, shown_ms=now_ms).entered(State.FENCED, now_ms))
+    if {*record.topics} <= {*(facts.denied or ())}:
+        return _wait(record, "not all brokers of the source show the denials yet")
+    return Next(act=Act.FENCE, record=record)
+
+
+def _fenced(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int) -> Next:  # noqa: PLR0911 - one for each reason to wait
+    if not record.ends:
+        if facts.ends is None or watch.quiet_since_ms is None:
+            return _wait(record, "the ends of the source's logs cannot be read")
+        if facts.open_transactions:
+            if terms.abort_open:
+                return Next(act=Act.ABORT_OPEN, record=record)
+            return _wait(record, f"open: {named('transaction', sorted(facts.open_transactions))}; see --abort-open")
+        if any(one.stable < one.high for of_topic in facts.ends.values() for one in of_topic):
+            return _wait(record, "transactions are open")
+        if now_ms - watch.quiet_since_ms < terms.quiet_ms:
+            return _wait(record, f"waiting until nothing has moved for {terms.quiet_ms // 1000} s")
+        ends = {topic: tuple(one.high for one in of_topic) for topic, of_topic in facts.ends.items()}
+        return Next(act=Act.STORE, record=replace(record, ends=ends))
+    if facts.progress is None:
+        return _wait(record, "the progress of the flows cannot be read")
+    if behind := _behind(record.ends, facts.progress):
+        why = f"{named('partition', behind)} not copied yet"
+        return _wait(record, why) if facts.is_copying else Next(act=Act.COPY, record=record, why=why)
+    return Next(act=Act.STORE, record=record.entered(State.DRAINED, now_ms))
+
+
+def _behind(ends: Mapping[str, tuple[int, ...]], progress: Mapping[str, tuple[int, ...]]) -> list[str]:
+    found = []
+    for topic, fixed in ends.items():
+        copied = progress.get(topic, ())
+        found += [f"{topic}-{n}" for n, end in enumerate(fixed) if (copied[n] if n < len(copied) else 0) < end]
+    return found
+
+
+def _drained(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int) -> Next:
+    del facts, watch, terms, now_ms
+    return Next(act=Act.PROVE, record=record)
+
+
+def _proved(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int) -> Next:
+    del watch, terms, now_ms
+    if facts.busy_groups is None:
+        return _wait(record, "the groups of the source cannot be read")
+    if facts.busy_groups:
+        busy = named("group", sorted(facts.busy_groups))
+        return _wait(record, f"{busy} with members on the source: stop its consumers")
+    return Next(act=Act.MOVE, record=record)
+
+
+# Invariant: A switch opens only behind its fence, with the fenced ends unchanged, and with the flows held by itself.
+# Test: tests/switch/test_model.py::test_operators_that_are_killed_anywhere_lose_nothing
+def _moved_groups(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int) -> Next:  # noqa: PLR0911 - one for each reason to wait
+    del watch
+    if facts.busy_groups is None or facts.positions is None or facts.latches is None:
+        return _wait(record, "the groups of the source, or the latches of the flows, cannot be read")
+    if {*facts.busy_groups} & record.groups.keys() or dict(facts.positions) != dict(record.groups):
+        if record.latches and _ours(record, facts, terms):
+            # The round that moves groups needs flows that are not held.
+            return Next(act=Act.RELEASE, record=record)
+        again = replace(record, groups={}, latches={})
+        return Next(act=Act.STORE, record=again.entered(State.PROVED, now_ms, "groups have gone on on the source"))
+    wanted = (*record.flows, *terms.back)
+    if free := [flow for flow in wanted if not (facts.latches[flow].is_held and facts.latches[flow].rests)]:
+        # Stored before: only a flow in front of its latch, which is free, is released by a rollback.
+        found = {flow: facts.latches[flow] for flow in free}
+        intended = {flow: one.generation + (not one.is_held) for flow, one in found.items()}
+        return Next(act=Act.HOLD, record=replace(record, latches={**record.latches, **intended}))
+    if facts.denied is None and record.fence == "acl":
+        return _wait(record, "the ACLs of the source cannot be read")
+    if facts.ends is None or facts.target_ends is None or facts.topics is None:
+        return _wait(record, "the ends of both clusters' logs cannot be read")
+    opened = replace(record, open_ms=now_ms, target_ends=dict(facts.target_ends))
+    return Next(act=Act.STORE, record=opened.entered(State.OPEN, now_ms))
+
+
+_STEPS: Final = {
+    State.PLANNED: _planned,
+    State.READY: _ready,
+    State.FENCED: _fenced,
+    State.DRAINED: _drained,
+    State.PROVED: _proved,
+    State.MOVED: _moved_groups,
+}
+
+
+# --- behind OPEN
+
+
+def _behind_open(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -> Next:  # noqa: PLR0911 - one for each reason to wait
+    if record.state is State.DONE or (terms.until is not State.DONE and record.state.reaches(terms.until)):
+        return Next(act=Act.END, record=record)
+    if facts.denied_on_target is None and record.fence == "acl":
+        return _wait(record, "the ACLs of the target cannot be read")
+    lifted = {*record.topics} - {*record.denied_on_target}
+    if lifted & {*(facts.denied_on_target or ())}:
+        return Next(act=Act.LIFT, record=record)
+    if terms.switches and not record.switched_ms:
+        return Next(act=Act.SWITCH, record=record)
+    if record.state is State.OPEN:
+        return _reverse(record, facts, terms, now_ms)
+    if terms.sees_clients:
+        return Next(act=Act.CLIENTS, record=record)
+    return Next(act=Act.STORE, record=record.entered(State.DONE, now_ms))
+
+
+def _reverse(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -> Next:
+    """Return the step that lets the flows of the way back copy what is new on the target."""
+    del facts
+    if terms.back:
+        return Next(act=Act.REVERSE, record=record)
+    return Next(act=Act.STORE, record=record.entered(State.REVERSED, now_ms, "no way back is configured"))

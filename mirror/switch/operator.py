@@ -1,0 +1,135 @@
+"""Carries a switch out: reads, decides, stores what is intended, does it, and stores what came of it.
+
+It knows no cluster: a :class:`Site` does. Two operators cannot both go on: the later one fences the record of the
+earlier one, and waits until nothing that the earlier one has begun can still change anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from mirror.errors import FlowError
+from mirror.switch.facts import Facts, Watch
+from mirror.switch.machine import LEASE_MS, TAKEOVER_MS, Act, Next, StepResult, Terms, applied, decide
+from mirror.switch.record import State, SwitchRecord, begin
+
+_CHANGES: Final = frozenset({Act.FENCE, Act.UNFENCE, Act.LIFT, Act.HOLD, Act.RELEASE, Act.ABORT_OPEN, Act.SWITCH})
+"""What an operator may not do any more that was replaced."""
+
+
+class Site(Protocol):
+    """The clusters of a switch."""
+
+    def read_record(self) -> SwitchRecord | None:
+        """Return the stored record; None: there is none. Raises KafkaError, FlowError."""
+
+    def store(self, record: SwitchRecord) -> None:
+        """Store the record, the target first. Raises KafkaError; Fenced if another operator has gone on."""
+
+    def facts(self, record: SwitchRecord) -> Facts:
+        """Read what the state of the record needs. Raises KafkaError if the target does not answer."""
+
+    def act(self, act: Act, record: SwitchRecord, facts: Facts) -> StepResult:
+        """Do one thing. Raises KafkaError, FlowError: it was done, or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What one turn of an operator has shown."""
+
+    record: SwitchRecord
+    act: Act
+    why: str = ""
+    """Why it waits, or why a check or step has failed."""
+
+
+class Operator:
+    """Goes on with one switch. Its calls wait for the clusters; use it in one thread."""
+
+    def __init__(self, site: Site, terms: Terms, name: str, now_ms: Callable[[], int]) -> None:
+        """``name`` is the operator's, unique; ``now_ms`` returns ms since 1970."""
+        self._site: Final = site
+        self._terms: Final = terms
+        self._name: Final = name
+        self._now_ms: Final = now_ms
+        self._watch = Watch()
+        self._stored_ms = 0
+        self._waits_until_ms = 0
+        self.record = SwitchRecord(state=State.PLANNED)
+
+    # Invariant: An operator that follows one which may still be alive changes nothing before that one's last call has
+    #   ended: ACLs have no fence.
+    # Test: tests/switch/test_model.py::test_operators_that_are_killed_anywhere_lose_nothing
+    def claim(self, flows: tuple[str, ...], clusters: tuple[str, ...] = ()) -> SwitchRecord:
+        """Take the switch over, or begin it. Earlier operators store nothing from now on.
+
+        ``clusters`` are the ids of the source and of the target; empty where it does not answer.
+
+        Raises KafkaError; FlowError if the switch has begun with other flows, or between other clusters.
+        """
+        found = self._site.read_record()
+        if found is not None and found.operator and not found.left:
+            self._waits_until_ms = self._now_ms() + TAKEOVER_MS
+        if found is None or found.state is State.ROLLED_BACK:
+            record = replace(begin(flows, found), clusters=clusters)
+        else:
+            self._check(found, flows, clusters)
+            record = found
+        record = replace(record, generation=record.generation + 1, operator=self._name, left=False)
+        if record.state is State.PLANNED and not record.steps:
+            record = record.entered(State.PLANNED, self._now_ms())
+        self._store(record)
+        return self.record
+
+    def _check(self, found: SwitchRecord, flows: tuple[str, ...], clusters: tuple[str, ...]) -> None:
+        name = self._terms.name
+        if self._terms.rollback and found.state.is_open:
+            self.record = found
+            raise FlowError(f"switch {name} is {found.state}, so it is not rolled back: run it without --rollback")
+        if found.flows != flows:
+            raise FlowError(f"switch {name} has begun with the flows {', '.join(found.flows)}: restore its flows")
+        for before, now in zip(found.clusters, clusters, strict=False):
+            if now and before != now:
+                raise FlowError(f"switch {name} has begun with cluster {before}, and {now} answers: correct addresses")
+
+    @property
+    def bypassed(self) -> tuple[str, ...]:
+        """Partitions that somebody writes to behind the fence."""
+        return self._watch.bypassed
+
+    def turn(self) -> Seen:
+        """Do the next thing. Raises KafkaError: run it again; Fenced: another operator goes on."""
+        facts = self._site.facts(self.record)
+        now_ms = self._now_ms()
+        if facts.ends is not None and self.record.shown_ms:
+            self._watch.see(facts.ends, now_ms, self.record.shown_ms)
+        wanted = decide(self.record, facts, self._watch, self._terms, now_ms)
+        if now_ms < self._waits_until_ms and wanted.act is not Act.END:
+            why = f"waiting until the last call of an earlier operator has ended ({TAKEOVER_MS // 1000} s at most)"
+            return Seen(record=self.record, act=Act.WAIT, why=why)
+        if wanted.record != self.record:
+            self._store(wanted.record)
+        if wanted.act in {Act.STORE, Act.WAIT, Act.END}:
+            return Seen(record=self.record, act=wanted.act, why=wanted.why)
+        return self._act(wanted, facts)
+
+    def leave(self) -> None:
+        """Say that this operator does nothing more. Raises KafkaError."""
+        self._store(replace(self.record, left=True))
+
+    def _act(self, wanted: Next, facts: Facts) -> Seen:
+        if wanted.act in _CHANGES and self._now_ms() - self._stored_ms > LEASE_MS:
+            self._store(self.record)  # which fails if another operator has gone on
+        result = self._site.act(wanted.act, self.record, facts)
+        after = applied(self.record, wanted.act, result, self._now_ms())
+        if after != self.record:
+            self._store(after)
+        return Seen(record=self.record, act=wanted.act, why=result.why or wanted.why)
+
+    def _store(self, record: SwitchRecord) -> None:
+        before_ms = self._now_ms()
+        self._site.store(record)
+        self._stored_ms = before_ms
+        self.record = record

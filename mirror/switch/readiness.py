@@ -1,0 +1,93 @@
+"""What keeps a switch from beginning. It reads both clusters, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Final
+
+from mirror.client import AclFilter, Admin, ResourceType
+from mirror.config.patterns import matches
+from mirror.errors import BrokerError, named
+from mirror.rehearsal.coverage import Waivers
+from mirror.relay.progress.latch import read_latch
+from mirror.spark.clusters import open_sides
+from mirror.spark.rehearsing.rehearse import Request, rehearse
+from mirror.switch.acl_fence import lacking, why_not_fenced
+from mirror.wire.error_codes import SECURITY_DISABLED
+
+if TYPE_CHECKING:
+    from mirror.client import AclBinding, TopicDescription
+    from mirror.config.models import MirrorConfig
+    from mirror.config.switch_settings import SwitchConfig
+
+_TOPIC_ACLS: Final = AclFilter(ResourceType.TOPIC)
+
+
+def blockers(
+    config: MirrorConfig, switch: SwitchConfig, source: Admin, target: Admin, topics: dict[str, TopicDescription]
+) -> Iterator[str]:
+    """Yield a line for each reason why the switch cannot begin now. Raises KafkaError, FlowError."""
+    if not topics:
+        yield "the flows select no topic of the source"
+    yield from _held(config, switch)
+    yield from _of_acls(switch, source, target, topics)
+    yield from _of_replicas(target, topics)
+    waivers = Waivers.parse([*switch.waive])
+    for name in switch.flows:
+        flow = config.flows[name]
+        with open_sides(config, flow) as sides:
+            found = rehearse(Request(config=config, flow=flow, waivers=waivers), sides)
+        for one in found.blockers:
+            if not matches(switch.waive, one.name):
+                yield f"flow {name}: {one.kind.value} {one.name}: {one.reason}; {one.action}"
+        for group in found.not_ready:
+            if not matches(switch.waive, group.group):
+                why = group.reason or next(move.reason for move in group.moves if not move.is_ready)
+                yield f"flow {name}: group {group.group} is not ready ({why}): mirror rehearse --flow {name} says more"
+
+
+def _held(config: MirrorConfig, switch: SwitchConfig) -> Iterator[str]:
+    for name in switch.flows:
+        options = config.clusters[config.flows[name].target].client_options()
+        latch = read_latch(options, name)
+        if latch.is_held:
+            yield f"flow {name} is {latch.line()}"
+
+
+def _of_acls(switch: SwitchConfig, source: Admin, target: Admin, topics: Collection[str]) -> Iterator[str]:
+    on_source = _acls(source)
+    on_target = _acls(target)
+    if switch.fence == "acl":
+        if on_source is None:
+            yield 'the source has no authorizer: use fence = "hook"'
+            return
+        for topic, why in why_not_fenced(topics, on_source):
+            yield f"topic {topic}: {why}; create the ACLs of its clients first"
+    if on_source is not None and on_target is not None:
+        for topic, principals in lacking(topics, on_source, on_target).items():
+            if not matches(switch.waive, topic):
+                who = named("principal", principals)
+                yield f"topic {topic}: the target does not allow WRITE to {who}; grant it, or waive the topic"
+
+
+def _acls(admin: Admin) -> tuple[AclBinding, ...] | None:
+    """Return the ACLs of topics; None without an authorizer. Raises KafkaError."""
+    try:
+        return admin.describe_acls(_TOPIC_ACLS)
+    except BrokerError as error:
+        if error.code == SECURITY_DISABLED:
+            return None
+        raise
+
+
+def _of_replicas(target: Admin, topics: Collection[str]) -> Iterator[str]:
+    there = target.describe_topics(topics)
+    for name in sorted(topics):
+        if name not in there:
+            yield f"topic {name} is missing on the target: run its flow"
+            continue
+        for one in there[name].partitions:
+            if one.leader < 0:
+                yield f"partition {name}-{one.partition} has no leader on the target"
+            elif len(one.isr) < len(one.replicas):
+                yield f"partition {name}-{one.partition}: {len(one.isr)} of {len(one.replicas)} replicas are in sync"

@@ -1,0 +1,122 @@
+"""What a switch has done: its state, and the evidence of each step. Stored on both clusters. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from mirror.relay.progress.stored_record import decode, encode
+
+KEY: Final = b"switch"
+
+
+class State(enum.StrEnum):
+    """How far a switch has come, in this order; ROLLED_BACK from every state before OPEN."""
+
+    PLANNED = "planned"
+    READY = "ready"
+    FENCED = "fenced"
+    DRAINED = "drained"
+    PROVED = "proved"
+    MOVED = "moved"
+    OPEN = "OPEN"
+    REVERSED = "reversed"
+    DONE = "done"
+    ROLLED_BACK = "rolled-back"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the point of no return has passed."""
+        return self in {State.OPEN, State.REVERSED, State.DONE}
+
+    def reaches(self, other: State) -> bool:
+        """Whether this state is ``other`` or a later one on the way to DONE."""
+        order = list(State)
+        return self is not State.ROLLED_BACK and order.index(self) >= order.index(other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One change of the state."""
+
+    state: State
+    at_ms: int
+    by: str
+    """The operator: user, host and process."""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchRecord:
+    """A switch. Offsets are by topic, in the order of its partitions; times are ms since 1970."""
+
+    state: State
+    generation: int = 0
+    """One more with each operator that goes on with the switch."""
+    operator: str = ""
+    left: bool = False
+    """Whether that operator has ended, and does nothing more."""
+    attempt: int = 1
+    """One more with each beginning after a rollback."""
+    flows: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    """The ids of the source and of the target."""
+    fence: str = ""
+    """``acl`` or ``hook``; empty as long as no fence was intended."""
+    topics: tuple[str, ...] = ()
+    """The topics that are fenced."""
+    denied: tuple[str, ...] = ()
+    """Of these, the topics on which this switch creates the denial: the others had it before."""
+    denied_on_target: tuple[str, ...] = ()
+    """The topics on which the target had the denial before."""
+    fence_ms: int = 0
+    """When the fence was intended: producers may be refused from then on."""
+    hook_fenced: bool = False
+    """Whether ``hook-fence`` may have fenced and has not lifted it since."""
+    shown_ms: int = 0
+    """When each broker showed the fence."""
+    ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The fenced ends; none as long as it was not quiet for long enough."""
+    proofs: Mapping[str, str] = field(default_factory=dict)
+    """The hash of the proof of each flow."""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """A hash of the positions of each group on the source, for which it has the same ones on the target."""
+    latches: Mapping[str, int] = field(default_factory=dict)
+    """The generation of the latch of each flow that this switch holds."""
+    target_ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The target's ends when the switch opened: from there on all records are new ones."""
+    open_ms: int = 0
+    switched_ms: int = 0
+    """When ``hook-switch`` was done."""
+    rollback: str = ""
+    """Why it is rolled back; nothing else happens from then on."""
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def fences(self) -> bool:
+        """Whether producers may be refused on the source for a switch that is not open."""
+        return self.fence_ms > 0 and not self.state.is_open and self.state is not State.ROLLED_BACK
+
+    def entered(self, state: State, now_ms: int, why: str = "") -> SwitchRecord:
+        """Return the record in another state, with the step that leads there."""
+        step = Step(state=state, at_ms=now_ms, by=self.operator, why=why)
+        return replace(self, state=state, steps=(*self.steps, step))
+
+
+def begin(flows: tuple[str, ...], before: SwitchRecord | None = None) -> SwitchRecord:
+    """Return the record of a switch that begins, or begins again after a rollback."""
+    attempt = 1 if before is None else before.attempt + 1
+    generation = 0 if before is None else before.generation
+    return SwitchRecord(state=State.PLANNED, flows=flows, attempt=attempt, generation=generation)
+
+
+def to_bytes(record: SwitchRecord) -> bytes:
+    """Return what is stored."""
+    return encode(record)
+
+
+def parse(value: bytes) -> SwitchRecord | None:
+    """Return the record in ``value``; None if it is not understood, such as one of a later version."""
+    return decode(SwitchRecord, value)

@@ -1,0 +1,38 @@
+"""The fence by ACLs, and what has to be so before."""
+
+from __future__ import annotations
+
+from mirror.client import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
+from mirror.switch.acl_fence import denial, denied, exactly, lacking, why_not_fenced
+from tests.alignment.permissions.authorizer import allows, topic
+
+WRITE = AclOperation.WRITE
+
+
+def test_a_denial_ends_the_writes_of_everyone_and_nothing_else() -> None:
+    acls = [topic("t", WRITE), topic("t", AclOperation.READ), denial("t")]
+    host = "10.0.0.1"
+    assert not allows(acls, ResourceType.TOPIC, "t", "User:alice", host, WRITE)
+    assert allows(acls, ResourceType.TOPIC, "t", "User:alice", host, AclOperation.READ)
+
+
+def test_a_topic_without_an_acl_is_not_fenced() -> None:
+    prefixed = topic("ord", WRITE, prefixed=True)
+    assert [name for name, _ in why_not_fenced(["orders", "clicks"], [prefixed])] == ["clicks"]
+    assert [*why_not_fenced(["orders", "clicks"], [topic("*")])] == []
+
+
+def test_only_the_denial_itself_is_found_and_removed() -> None:
+    others = [topic("t", WRITE, deny=True), denial("t")._replace(host="1.2.3.4"), denial("u")._replace(operation=2)]  # type: ignore[arg-type]
+    prefixed = denial("v")._replace(pattern=PatternType.PREFIXED)
+    assert denied([*others, prefixed, denial("w")]) == {"w"}
+    found = exactly(denial("w"))
+    assert (found.name, found.principal, found.permission) == ("w", "User:*", AclPermission.DENY)
+    assert (found.pattern, found.operation, found.host) == (PatternType.LITERAL, WRITE, "*")
+
+
+def test_principals_that_may_not_write_on_the_target_are_named() -> None:
+    everything = AclBinding(ResourceType.TOPIC, "t", "User:bob", AclOperation.ALL)
+    source = [topic("t", WRITE), everything, topic("u", WRITE)]
+    assert lacking(["t", "u"], source, [topic("*", WRITE)]) == {"t": ["User:bob"]}
+    assert lacking(["t"], source, [everything, topic("t", WRITE), denial("t")]) == {}

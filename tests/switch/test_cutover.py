@@ -1,0 +1,119 @@
+"""A command that goes on with a switch: what it says, and how it ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirror.errors import KafkaTimeout
+from mirror.switch.cutover import Cutover, status_of_error
+from mirror.switch.record import State
+from mirror.switch.record_store import SwitchTaken
+from tests.switch.test_machine import FENCED, OPEN
+from tests.switch.world import TERMS, World, operator
+
+
+def run(world: World, lines: list[str], **terms: object) -> tuple[State, int]:
+    """Run a command to its end; each pause takes 2 s, in which the flow copies."""
+    wanted = replace(TERMS, **terms)  # type: ignore[arg-type]
+    made, _ = operator(world, 1, wanted)
+
+    def pause(_: float) -> None:
+        world.now_ms += 2_000
+        world.propagate()
+        world.copy(10)
+
+    outcome = Cutover(
+        made, wanted, lines.append, lambda _: "by x", pause=pause, now_s=lambda: world.now_ms / 1000
+    ).run()
+    return outcome.record.state, outcome.status
+
+
+def test_a_command_goes_on_to_the_end() -> None:
+    world, lines = World(set()), list[str]()
+    world.produce("t", 0)
+    world.append()
+    assert run(world, lines) == (State.DONE, 0)
+    states = [line.removeprefix("switch s: ") for line in lines]
+    assert [one for one in states if one in set(State)] == [*State][1:-1]
+    assert world.target.logs == world.source.logs
+
+
+def test_a_bypass_is_named_and_rolled_back() -> None:
+    world, lines = World({"t"}), list[str]()
+    world.copies_acls = True
+    made, _ = operator(world, 1)
+
+    def pause(_: float) -> None:
+        world.now_ms += 2_000
+        world.propagate()
+        world.bypass("u")
+
+    cutover = Cutover(made, TERMS, lines.append, lambda names: f"by x to {names}", pause=pause)
+    outcome = cutover.run()
+    assert (outcome.record.state, outcome.status) == (State.ROLLED_BACK, 6)
+    assert "switch s: written by x to ('u-0',)" in lines
+    assert world.source.denied == {"t"}
+
+
+def test_a_command_stops_where_it_was_asked_to_and_rolls_back() -> None:
+    world, lines = World(set()), list[str]()
+    assert run(world, lines, until=State.FENCED) == (State.FENCED, 0)
+    world.now_ms += 30_000
+    assert run(world, lines, rollback=True) == (State.ROLLED_BACK, 6)
+    assert world.source.denied == set()
+
+
+def test_an_outage_is_waited_out_for_a_while() -> None:
+    world, lines = World(set()), list[str]()
+    made, _ = operator(world, 1)
+    assert made.turn().record.state is State.READY
+    world.target.away = True
+
+    def pause(_: float) -> None:
+        world.now_ms += 2_000
+        world.target.away = not lines
+        world.propagate()
+
+    cutover = Cutover(made, TERMS, lines.append, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000)
+    assert cutover.run().record.state is State.DONE
+    assert lines[0] == "switch s: the cluster does not answer; trying again"
+
+
+def test_an_outage_that_lasts_ends_the_command() -> None:
+    world, pauses = World(set()), list[float]()
+    made, _ = operator(world, 1)
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        world.now_ms += 30_000
+
+    def run_on() -> None:
+        Cutover(made, TERMS, lambda _: None, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000).run()
+
+    world.target.away = True
+    with pytest.raises(KafkaTimeout):
+        run_on()
+    assert pauses == []  # nothing has changed: the command is repeated
+    world.target.away = False
+    made.turn()
+    world.target.away = True
+    with pytest.raises(KafkaTimeout):
+        run_on()
+    assert len(pauses) == 5
+
+
+def test_a_command_ends_when_another_one_goes_on() -> None:
+    world = World(set())
+    made, _ = operator(world, 1)
+    operator(world, 2)
+    with pytest.raises(SwitchTaken, match="another operator goes on with switch s"):
+        Cutover(made, TERMS, lambda _: None, lambda _: "", pause=lambda _: None).run()
+
+
+def test_the_exit_status_of_an_error_says_what_it_leaves() -> None:
+    assert status_of_error(FENCED, 1) == 5
+    assert status_of_error(OPEN, 1) == 7
+    assert status_of_error(replace(FENCED, fence_ms=0), 1) == 1
+    assert status_of_error(replace(FENCED, state=State.ROLLED_BACK), 1) == 1

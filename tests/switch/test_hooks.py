@@ -1,0 +1,36 @@
+"""Hooks: commands that get the facts of a step and decide by their exit status."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+from mirror.switch.hooks import run_hook
+
+
+def test_a_hook_gets_the_facts_of_the_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "given"
+    code = f"import sys; open({str(file)!r}, 'w').write(sys.stdin.read()); print('pointed at \\x1b[1m it')"
+    with caplog.at_level(logging.INFO):
+        assert run_hook([sys.executable, "-c", code], {"step": "switch"}, 30).ok
+    assert json.loads(file.read_text()) == {"step": "switch"}
+    assert "pointed at \\x1b[1m it" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("command", "timeout_s", "why"),
+    [
+        ([sys.executable, "-c", "print('a'); print('no zone'); exit(3)"], 30, "ended with exit status 3: no zone"),
+        ([sys.executable, "-c", "exit(1)"], 30, "ended with exit status 1: it has printed nothing"),
+        ([sys.executable, "-c", "import signal; signal.pause()"], 0.3, "has not ended within 0.3 s (hook-seconds)"),
+        (["/no/such"], 30, "hook /no/such cannot be started: No such file"),
+    ],
+)
+def test_a_hook_that_fails_says_why(command: list[str], timeout_s: float, why: str) -> None:
+    result = run_hook(command, {}, timeout_s)
+    assert not result.ok
+    assert why in result.why

@@ -1,0 +1,112 @@
+"""The record of a switch as it is stored, and by whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirror.errors import Fenced, FlowError, KafkaTimeout
+from mirror.switch.record import State, SwitchRecord, parse, to_bytes
+from mirror.switch.record_store import RecordStore, SwitchTaken
+from tests.switch.test_machine import MOVED, OPEN
+from tests.switch.world import FLOW, TERMS, Cluster, Topic, World, operator
+
+
+def test_a_record_is_read_as_it_was_stored() -> None:
+    record = replace(OPEN, operator="ann", target_ends={"t": (1, 2)}, proofs={"f": "x"}).entered(State.REVERSED, 5, "y")
+    assert parse(to_bytes(record)) == record
+    assert parse(b'{"v":1,"state":"of a later version"}') is None
+    assert parse(b"{}") is None
+
+
+def test_an_operator_stores_nothing_once_a_later_one_has_claimed() -> None:
+    target, source = Cluster(), Cluster()
+    first, second = (RecordStore(Topic(target), Topic(source)) for _ in range(2))
+    ours = replace(MOVED, generation=1, operator="a")
+    first.store(ours)
+    second.store(replace(ours, generation=2, operator="b"))
+    with pytest.raises(Fenced):
+        first.store(ours)
+    with pytest.raises(SwitchTaken, match="another operator goes on with the switch: b"):
+        first.store(ours)  # it fences the other one, reads, and ends
+    second_again = replace(ours, generation=2, operator="b")
+    with pytest.raises(Fenced):
+        second.store(second_again)
+    second.store(second_again)  # which finds its own record
+    assert target.record == second_again
+
+
+def test_two_claims_of_one_generation_are_not_both_stored() -> None:
+    target, source = Cluster(), Cluster()
+    record = replace(MOVED, generation=3)
+    RecordStore(Topic(target), Topic(source)).store(replace(record, operator="a"))
+    with pytest.raises(SwitchTaken):
+        RecordStore(Topic(target), Topic(source)).store(replace(record, operator="b"))
+
+
+def test_the_source_is_needed_until_the_switch_is_open() -> None:
+    target, source = Cluster(), Cluster(away=True)
+    store = RecordStore(Topic(target), Topic(source))
+    with pytest.raises(KafkaTimeout):
+        store.store(MOVED)
+    store.store(OPEN)
+    assert isinstance(store.source_error, KafkaTimeout)
+    source.away = False
+    store.store(OPEN)
+    assert source.record == OPEN
+    assert vars(store)["source_error"] is None
+
+
+def test_an_operator_waits_for_one_that_has_not_said_that_it_ended() -> None:
+    world = World(set())
+    first, _ = operator(world, 1)
+    second, _ = operator(world, 2)
+    assert "last call of an earlier operator" in second.turn().why
+    world.now_ms += 20_001
+    assert second.turn().record.state is State.READY
+    second.leave()
+    third, _ = operator(world, 3)
+    assert third.turn().record.fence_ms > 0
+    with pytest.raises(Fenced):
+        first.turn()
+
+
+def test_a_switch_goes_on_with_the_flows_and_clusters_with_which_it_began() -> None:
+    world = World(set())
+    made, _ = operator(world, 1)
+    with pytest.raises(FlowError, match=f"has begun with the flows {FLOW}"):
+        made.claim(("other",))
+    world.target.record = replace(made.record, clusters=("a", "b"))
+    with pytest.raises(FlowError, match="has begun with cluster b, and c answers"):
+        made.claim((FLOW,), ("", "c"))
+
+
+def test_an_operator_that_was_replaced_creates_no_acl_behind_a_rollback() -> None:
+    world = World(set())
+    first, _ = operator(world, 1)
+    assert [first.turn().act for _ in range(2)][-1].value == "fence"
+    second, _ = operator(world, 2, replace(TERMS, rollback=True))
+    world.now_ms += 25_000
+    world.propagate()
+    while second.turn().record.state is not State.ROLLED_BACK:
+        world.propagate()
+    with pytest.raises(Fenced):
+        first.turn()
+    assert world.source.denied == set()
+
+
+def test_what_is_open_is_not_rolled_back_by_a_command() -> None:
+    world = World(set())
+    world.target.record = replace(OPEN, flows=(FLOW,), left=True)
+    with pytest.raises(FlowError, match="switch s is OPEN, so it is not rolled back"):
+        operator(world, 1, replace(TERMS, rollback=True))
+    assert world.target.record.generation == 0
+
+
+def test_states_are_in_order() -> None:
+    assert State.MOVED.reaches(State.DRAINED)
+    assert not State.DRAINED.reaches(State.MOVED)
+    assert not State.ROLLED_BACK.reaches(State.PLANNED)
+    assert TERMS.by == "switch s"
+    assert not SwitchRecord(state=State.READY).fences
