@@ -48,7 +48,7 @@ def apply(
         typer.Argument(
             help="A file of `mirror plan --out`: make what it has, and nothing else. With --adopt: target topics that"
             " are the flow's from now on.",
-            metavar="[FILE | TOPIC...]",
+            metavar="FILE|TOPIC",
         ),
     ] = None,
     flow: Flow = None,
