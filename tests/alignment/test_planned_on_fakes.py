@@ -237,3 +237,11 @@ def test_a_plan_that_lacks_a_flow_is_not_written(site: Planning) -> None:
     done = site.invoke("plan", "--out", str(site.plan))
     assert (done.exit_code, site.plan.exists()) == (1, False)
     assert f"{site.plan} is not written: other could not be planned" in done.stderr
+
+
+def test_a_plan_of_a_held_flow_changes_nothing(site: Planning) -> None:
+    site.write()
+    site.invoke("hold", FLOW, "--why", "a loss", "--no-wait")
+    status, said = site.make()
+    assert (status, "paris.t" in site.pair.target.topics) == (4, False)
+    assert "nothing was changed" in said

@@ -11,7 +11,6 @@ from mirror.cli.console import print_notice
 from mirror.cli.each_flow import Answers, ask_each
 from mirror.cli.options import AsJson, Config, Debug, Flow, MaxDeletions, SecretsDir, Timeout, one_flow
 from mirror.config.load import load
-from mirror.exit_status import FAILED
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.preflight import drift as in_step
 from mirror.spark.preflight.plan_file import read_plan
@@ -117,7 +116,7 @@ def _apply_plan(
     checked = ask_each(loaded, flows, lambda one, sides: in_step.check_plan(loaded, one, sides, plan), debug=debug)
     if checked.errors:
         print_notice("nothing was changed")
-        raise typer.Exit(FAILED)
+        checked.exit(lambda _: False)
     answers = ask_each(
         loaded,
         flows,

@@ -163,8 +163,9 @@ def compare(
 def check_plan(config: MirrorConfig, flow: FlowConfig, sides: Sides, plan: PlanFile) -> CheckedPlan:
     """Return what the ``plan`` has for ``flow``, which rests on what both sides are now. Changes nothing.
 
-    Raises FlowError with what has changed since it was made, and what :func:`compare` raises.
+    Raises FlowError with what has changed since it was made, FlowHeld, and what :func:`compare` raises.
     """
+    LatchCheck(config.clusters[flow.target].client_options(), flow.name)()
     found = compare(config, flow, sides, adopt=plan.adopt, max_deletions=plan.max_deletions)
     planned, now = plan.flows[flow.name], found.drift.planned
     ids = ((flow.source, planned.source_id, now.source_id), (flow.target, planned.target_id, now.target_id))
