@@ -38,6 +38,7 @@ class ReceivedSpan:
     """A received span. Times are ms since 1970; ``at_s`` is the time of receipt in seconds since 1970."""
 
     name: str
+    kind: int
     trace: str
     id: str
     parent: str
@@ -82,6 +83,7 @@ def attributes(pairs: Any) -> dict[str, Any]:
 def _got(span: Any, resource: dict[str, Any], at_s: float) -> ReceivedSpan:
     return ReceivedSpan(
         name=span.name,
+        kind=span.kind,
         trace=span.trace_id.hex(),
         id=span.span_id.hex(),
         parent=span.parent_span_id.hex(),

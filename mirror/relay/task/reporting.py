@@ -33,6 +33,8 @@ SendReport = Callable[[TaskState | PartitionReport], object]
 """Takes a report to send some time; the last one of each partition counts. It never waits, and never raises."""
 
 
+# Invariant: What a task counts is in the metrics of the driver within ten seconds, and at a backend within 15.
+# Test: tests/spark/driver/test_seen_soon.py::test_a_count_reaches_a_backend_soon_whenever_it_happens
 class TaskReporter:
     """The reports of one attempt of a task. Used on the task's thread."""
 

@@ -23,6 +23,7 @@ _HERE: Final = Path(__file__).parent
 _VERSION: Final = "3.6.1"
 _UP_WITHIN_S: Final = 90.0
 _STOP_WITHIN_S: Final = 10.0
+_KINDS: Final = {2: "SERVER", 3: "CLIENT", 4: "PRODUCER", 5: "CONSUMER"}
 _EVERYTHING: Final = {"limit": "1000", "lookback": "86400000"}
 
 
@@ -92,6 +93,7 @@ def zipkin_span(span: ReceivedSpan) -> dict[str, Any]:
             for name, at_ms, about in span.events
         ],
     }
+    zipkins |= {"kind": _KINDS[span.kind]} if span.kind in _KINDS else {}
     return zipkins | ({"parentId": span.parent} if span.parent else {})
 
 
