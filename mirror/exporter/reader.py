@@ -80,20 +80,26 @@ class FlowsReader(Closing):
             StatusReader(config, flow, clusters=clusters, call_timeout_ms=WATCH_CALL_TIMEOUT_MS) as reader,
         ):
             while not self._closing.wait(wait_s):
-                began_ms, sides = self._clock.now(), clusters.of(flow).again()
-                try:
-                    is_whole = self._read(reader, sides)
-                except Exception as error:  # noqa: BLE001 - without this thread the flow's values would never change
-                    line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
-                    away = {name: _line(one) for name, one in sides.away.items()}
-                    found = self.readings.failed(flow.name, _line(line), away, self._clock.unix_ms())
-                    record_flow(self._metrics, found)
-                    is_whole = False
+                began_ms = self._clock.now()
+                is_whole = self._round(flow, clusters, reader)
                 if not is_whole:
                     clusters.close()  # what has waited for a cluster connects again
                 ended_ms = self._clock.now()
                 self.readings.ended(flow.name, ended_ms)
                 wait_s = pause_ms(self._interval_ms, ended_ms - began_ms, failed=not is_whole) / 1000
+
+    def _round(self, flow: FlowConfig, clusters: Clusters, reader: StatusReader) -> bool:
+        """Read a flow once, and record what is known then; return whether both of its clusters have answered."""
+        sides: Sides | None = None
+        try:
+            sides = clusters.of(flow).again()
+            return self._read(reader, sides)
+        except Exception as error:  # noqa: BLE001 - without this thread the flow's values would never change
+            line = str(error) if isinstance(error, MirrorError) else f"{type(error).__name__}: {error}"
+            away = {} if sides is None else {name: _line(one) for name, one in sides.away.items()}
+            found = self.readings.failed(flow.name, _line(line), away, self._clock.unix_ms())
+            record_flow(self._metrics, found)
+            return False
 
     def _read(self, reader: StatusReader, sides: Sides) -> bool:
         """Read a flow once; return whether both of its clusters have answered. Raises MirrorError."""

@@ -17,6 +17,7 @@ from mirror.exporter.reader import FlowsReader, pause_ms
 from mirror.exporter.site import Site
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_values import RunState
+from mirror.spark.clusters import Clusters
 from mirror.spark.driver.telemetry_bridge import describe_flow
 from mirror.telemetry.export.prometheus import Endpoint
 from mirror.telemetry.metrics.metric_store import MetricStore
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from mirror.config.models import FlowConfig
     from mirror.observation import Sides
     from mirror.spark.status.status_reader import StatusReader
 
@@ -134,6 +136,26 @@ def test_a_bug_in_a_round_is_shown_and_the_next_one_is_tried(
         eventually(lambda: readings.flows[0].error == "ZeroDivisionError: a bug", what="the error")
         failing.clear()
         eventually(lambda: readings.flows[0].error == "" and readings.flows[0].status is not None, what="the reading")
+
+
+def test_a_login_that_cannot_be_read_for_a_while_ends_no_thread(
+    flow: ReportedFlow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A secret is replaced: for a moment there is no such file, and no client can be made."""
+    works, missing = Clusters.of, [True]
+
+    def of(self: Clusters, named: FlowConfig) -> Sides:
+        if missing:
+            raise FlowError("the key store is not there")
+        return works(self, named)
+
+    monkeypatch.setattr(Clusters, "of", of)
+    config = load(flow.config)
+    with FlowsReader(config, config.select(None), MetricStore(), interval_ms=20) as flows:
+        readings = flows.readings
+        eventually(lambda: readings.flows[0].error == "the key store is not there", what="the error")
+        missing.clear()
+        eventually(lambda: readings.flows[0].status is not None, what="the reading")
 
 
 def test_a_cluster_that_hangs_delays_only_its_flows_and_no_answer(
