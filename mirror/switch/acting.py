@@ -106,11 +106,10 @@ class ClusterSite(Closing):
     def prepare(self) -> None:
         """Create the topics of the record, where they are missing. Raises FlowError, KafkaError.
 
-        A switch that is open does not need the source.
+        A switch that has begun has them, and may be open, and not need the source.
         """
         self._prepare(self._names[1], self.target)
-        record = self.read_record()
-        if record is None or not record.state.is_open:
+        if self.read_record() is None:
             self._prepare(self._names[0], self.source)
 
     def _prepare(self, cluster: str, admin: Admin) -> None:
@@ -145,7 +144,9 @@ class ClusterSite(Closing):
         found = [*blockers(self._config, self._switch, self.source, self.target, topics)]
         if found:
             return StepResult(ok=False, why="\n".join(found))
-        return self._prove(record)
+        # What is copied and proved now, producers need not wait for.
+        copied = self._copy(record)
+        return self._prove(record) if copied.ok else copied
 
     def _fence(self, record: SwitchRecord) -> StepResult:
         if record.fence == "hook":

@@ -6,11 +6,12 @@ earlier one, and waits until nothing that the earlier one has begun can still ch
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from mirror.errors import FlowError
+from mirror.errors import FlowError, KafkaError
 from mirror.switch.facts import Facts, Watch
 from mirror.switch.machine import LEASE_MS, TAKEOVER_MS, Act, Next, StepResult, Terms, applied, decide
 from mirror.switch.record import State, SwitchRecord, begin
@@ -75,8 +76,8 @@ class Operator:
         if found is None or found.state is State.ROLLED_BACK:
             record = replace(begin(flows, found), clusters=clusters)
         else:
+            self.record = record = found  # also if it cannot be claimed: it says what the switch has come to
             self._check(found, flows, clusters)
-            record = found
         record = replace(record, generation=record.generation + 1, operator=self._name, left=False)
         if record.state is State.PLANNED and not record.steps:
             record = record.entered(State.PLANNED, self._now_ms())
@@ -86,7 +87,6 @@ class Operator:
     def _check(self, found: SwitchRecord, flows: tuple[str, ...], clusters: tuple[str, ...]) -> None:
         name = self._terms.name
         if self._terms.rollback and found.state.is_open:
-            self.record = found
             raise FlowError(f"switch {name} is {found.state}, so it is not rolled back: run it without --rollback")
         if found.flows != flows:
             raise FlowError(f"switch {name} has begun with the flows {', '.join(found.flows)}: restore its flows")
@@ -116,8 +116,9 @@ class Operator:
         return self._act(wanted, facts)
 
     def leave(self) -> None:
-        """Say that this operator does nothing more. Raises KafkaError."""
-        self._store(replace(self.record, left=True))
+        """Say that this operator does nothing more; never raises. The next one waits if that is not stored."""
+        with contextlib.suppress(KafkaError, FlowError):
+            self._store(replace(self.record, left=True))
 
     def _act(self, wanted: Next, facts: Facts) -> Seen:
         if wanted.act in _CHANGES and self._now_ms() - self._stored_ms > LEASE_MS:

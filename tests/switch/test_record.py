@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from mirror.errors import Fenced, FlowError, KafkaTimeout
+from mirror.switch.operator import Operator
 from mirror.switch.record import State, SwitchRecord, parse, to_bytes
 from mirror.switch.record_store import RecordStore, SwitchTaken
 from tests.switch.test_machine import MOVED, OPEN
-from tests.switch.world import FLOW, TERMS, Cluster, Topic, World, operator
+from tests.switch.world import FLOW, TERMS, Cluster, Site, Topic, World, operator
 
 
 def test_a_record_is_read_as_it_was_stored() -> None:
@@ -102,6 +103,19 @@ def test_what_is_open_is_not_rolled_back_by_a_command() -> None:
     with pytest.raises(FlowError, match="switch s is OPEN, so it is not rolled back"):
         operator(world, 1, replace(TERMS, rollback=True))
     assert world.target.record.generation == 0
+
+
+def test_a_switch_that_cannot_be_claimed_still_says_what_it_has_come_to() -> None:
+    world = World(set())
+    first, _ = operator(world, 1)
+    while not first.turn().record.state.reaches(State.FENCED):
+        world.propagate()
+    world.source.away = True
+    second = Operator(Site(world), TERMS, "b", lambda: world.now_ms)
+    with pytest.raises(KafkaTimeout):
+        second.claim((FLOW,))
+    assert second.record.fences
+    second.leave()
 
 
 def test_states_are_in_order() -> None:

@@ -109,6 +109,9 @@ def _run(site: ClusterSite, switch: SwitchConfig, terms: Terms, *, debug: bool) 
     except MirrorError as error:
         print_error(error, debug=debug)
         return CutoverOutcome(record=operator.record, status=status_of_error(operator.record, FAILED))
+    except KeyboardInterrupt:
+        line = "interrupted: the same command goes on, --rollback goes back if it is not open"
+        return CutoverOutcome(record=operator.record, status=status_of_error(operator.record, 130), lines=(line,))
     return outcome
 
 

@@ -1,0 +1,103 @@
+"""What is read of two clusters in memory, in each state of a switch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mirror.client import AclOperation, Admin, TopicPartition
+from mirror.config.load import load
+from mirror.errors import ClientClosed
+from mirror.switch.acl_fence import denial
+from mirror.switch.facts import Ends, FlowLatch
+from mirror.switch.readiness import blockers
+from mirror.switch.reading import FactReader, writers_of
+from mirror.switch.record import State
+from tests.alignment.permissions.authorizer import topic
+from tests.fakes.cluster import GroupOffset
+from tests.relay.fake_pair import FakePair
+from tests.switch.test_machine import FENCED, MOVED, OPEN, PROVED
+
+TP = TopicPartition("t", 0)
+
+
+class Site:
+    """A topic of ten records with a group at record 7, and the reader of a switch of its flow."""
+
+    def __init__(self, pair: FakePair, folder: Path) -> None:
+        self.pair = pair
+        pair.write(*(b"%d" % number for number in range(10)))
+        pair.target.add_topic("t")
+        pair.source.groups["g"][TP] = GroupOffset(7, -1, "")
+        file = folder / "mirror.toml"
+        file.write_text(
+            f'[clusters.paris]\n"bootstrap.servers" = "{pair.source.bootstrap}"\n'
+            f'[clusters.berlin]\n"bootstrap.servers" = "{pair.target.bootstrap}"\n'
+            '[flows.f]\nsource = "paris"\ntarget = "berlin"\ntopics = ["t"]\nnaming = "identity"\n[flows.f.groups]\n'
+            '[switches.s]\nflows = ["f"]\n'
+        )
+        self.config = load(file)
+        self.source, self.target = (Admin({"bootstrap.servers": one.bootstrap}) for one in (pair.source, pair.target))
+        self.reader = FactReader(self.config, self.config.switch("s"), self.source, self.target)
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
+    found = Site(FakePair(monkeypatch, source_brokers=2), tmp_path)
+    yield found
+    found.source.close()
+    found.target.close()
+
+
+def test_the_fence_is_read_of_each_broker(site: Site) -> None:
+    ready = replace(FENCED, state=State.READY)
+    facts = site.reader.read(ready)
+    assert (facts.topics, facts.denied, facts.denied_everywhere, facts.denied_on_target) == (
+        {"t": 1},
+        set(),
+        set(),
+        set(),
+    )
+    site.source.create_acls([denial("t"), denial("u")])
+    facts = site.reader.read(replace(ready, rollback="x"))
+    assert (facts.topics, facts.denied, facts.denied_everywhere) == (None, {"t", "u"}, {"t", "u"})
+
+
+def test_what_is_fenced_is_read_with_its_progress(site: Site) -> None:
+    facts = site.reader.read(FENCED)
+    assert (facts.ends, facts.progress, facts.is_copying) == ({"t": (Ends(10, 10),)}, {"t": (0,)}, False)
+    assert facts.open_transactions == {}
+
+
+def test_groups_and_latches_are_read_before_the_switch_opens(site: Site) -> None:
+    facts = site.reader.read(PROVED)
+    assert (facts.busy_groups, list(facts.positions or ())) == (set(), ["g"])
+    site.pair.source.groups["g"][TP] = GroupOffset(8, -1, "")
+    again = site.reader.read(MOVED)
+    assert again.positions != facts.positions
+    assert again.target_ends == {"t": (0,)}
+    assert again.latches == {"f": FlowLatch(is_held=False, generation=0, by="", rests=False)}
+
+
+def test_an_open_switch_reads_the_target_only(site: Site) -> None:
+    site.source.close()
+    assert site.reader.read(OPEN).denied_on_target == set()
+    with pytest.raises(ClientClosed):
+        site.reader.topics()
+
+
+def test_a_producer_without_an_id_is_said_to_be_one(site: Site) -> None:
+    assert "enable.idempotence = false" in writers_of(site.source, ["t-0"])
+
+
+def test_topics_without_acls_and_writers_that_the_target_refuses_are_named(site: Site) -> None:
+    def found() -> list[str]:
+        switch = site.config.switch("s")
+        return [*blockers(site.config, switch, site.source, site.target, site.reader.topics())]
+
+    assert any(line.startswith("topic t: no ACL of the source concerns it") for line in found())
+    site.source.create_acls([topic("t", AclOperation.WRITE)])
+    assert "topic t: the target does not allow WRITE to principal User:alice; grant it, or waive the topic" in found()
