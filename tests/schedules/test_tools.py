@@ -164,5 +164,38 @@ def test_the_pods_that_airflow_asks_for_meet_the_standard_restricted(
     assert forbidden(program, pods) == ""
 
 
+@pytest.fixture(scope="module")
+def airflow_home(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("airflow")
+    migrate = [python, "-m", "airflow", "db", "migrate"]
+    subprocess.run(migrate, env=airflow_environment(home), check=True, capture_output=True)
+    return home
+
+
+@pytest.mark.parametrize(
+    ("dag", "status", "state", "attempts"),
+    [
+        ("mirror_pod_run", 0, "success", 1),
+        ("mirror_pod_run", 3, "failed", 4),
+        ("mirror_pod_run", 4, "failed", 1),
+        ("mirror_pod_verify", 3, "failed", 1),
+    ],
+)
+def test_airflow_runs_pods_and_their_exit_status_decides_about_retries(
+    python: Path, airflow_home: Path, dag: str, status: int, state: str, attempts: int
+) -> None:
+    with api_server(status) as (address, sent):
+        cluster = {"clusters": [{"name": "c", "cluster": {"server": address}}], "users": [{"name": "u", "user": {}}]}
+        context = {"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "current-context": "c"}
+        extra = {"kube_config": json.dumps({"apiVersion": "v1", "kind": "Config", **cluster, **context})}
+        connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
+        environment = airflow_environment(airflow_home, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection)
+        run = [python, "-m", "tests.schedules.run_dag", dag]
+        done = subprocess.run(run, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    result = {"state": state, "attempts": attempts}
+    assert f"\nRESULT {json.dumps(result)}\n" in done.stdout, done.stdout[-5000:] + done.stderr[-5000:]
+    assert len([one for one in sent if one["kind"] == "Pod"]) == attempts
+
+
 def test_dagster_tries_only_status_3_again(python: Path) -> None:
     assert check(python, "dagster", SCHEDULES / "dagster" / "mirror_jobs.py") == (0, "")
