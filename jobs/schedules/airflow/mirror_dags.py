@@ -82,7 +82,7 @@ with DAG(
     max_active_runs=1,
     tags=["mirror"],
 ):
-    # 1: cannot run, 2: wrong usage, 4: MirrorMaker 2 copies, too. 3 (not everything is complete), 143 (SIGTERM) and a
+    # 1: cannot run, 2: wrong usage, 4: a person must decide. 3 (not everything is complete), 143 (SIGTERM) and a
     # killed JVM are tried again.
     submit(
         "run",

@@ -40,7 +40,7 @@ case $status in
 0) exit 0 ;;
 2) why='wrong usage: it will fail in each slot' ;;
 3) why='ran, but not everything is complete' ;;
-4) why='MirrorMaker 2 copies again what was taken over: no slot copies until a person has stopped one of both' ;;
+4) why='a flow is held, or MirrorMaker 2 copies again: no slot copies it until a person has decided' ;;
 130 | 143) why="ended after $limit_s s, or by a shutdown; the next slot resumes" ;;
 *) why='could not run, or was killed' ;;
 esac
