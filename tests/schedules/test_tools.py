@@ -167,7 +167,7 @@ def test_the_pods_that_airflow_asks_for_meet_the_standard_restricted(
 @pytest.fixture(scope="module")
 def airflow_home(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("airflow")
-    migrate = [python, "-m", "airflow", "db", "migrate"]
+    migrate = [str(python), "-m", "airflow", "db", "migrate"]
     subprocess.run(migrate, env=airflow_environment(home), check=True, capture_output=True)
     return home
 
@@ -190,7 +190,7 @@ def test_airflow_runs_pods_and_their_exit_status_decides_about_retries(
         extra = {"kube_config": json.dumps({"apiVersion": "v1", "kind": "Config", **cluster, **context})}
         connection = json.dumps({"conn_type": "kubernetes", "extra": extra})
         environment = airflow_environment(airflow_home, AIRFLOW_CONN_KUBERNETES_DEFAULT=connection)
-        run = [python, "-m", "tests.schedules.run_dag", dag]
+        run = [str(python), "-m", "tests.schedules.run_dag", dag]
         done = subprocess.run(run, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     result = {"state": state, "attempts": attempts}
     assert f"\nRESULT {json.dumps(result)}\n" in done.stdout, done.stdout[-5000:] + done.stderr[-5000:]
