@@ -162,3 +162,15 @@ def test_a_topic_that_begins_with_a_dash_goes_behind_two_dashes(site: FlowHarnes
 @pytest.mark.parametrize("arguments", [("orders", "0"), ("orders", "-1", "3"), ("orders", "0", "x")])
 def test_wrong_usage_has_status_2(site: FlowHarness, arguments: tuple[str, ...]) -> None:
     assert _run(site, *arguments).exit_code == 2
+
+
+def test_without_the_source_it_says_what_the_index_has(site: FlowHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "open_on_target", lambda *_: Offsets())
+    site.a.stop()
+    found = _run(site, "orders", "2", "3", "--json")
+    assert (found.exit_code, json.loads(found.stdout)["offsets"][0]["target"]) == (1, 13)
+    assert "cluster a" in found.stderr
+    site.a.start()
+    site.b.stop()
+    found = _run(site, "orders", "2", "3", "--json")
+    assert (found.exit_code, found.stdout) == (1, ""), "the index is on the target"

@@ -13,18 +13,23 @@ from mirror.cli.console import print_notice, print_warning
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout, one_flow
 from mirror.cli.views.place_texts import MEANINGS
 from mirror.client import Admin, TopicPartition
+from mirror.cluster.settings import ClusterSettings
 from mirror.config.flow_rules import source_options, target_options
 from mirror.config.load import load
 from mirror.errors import FlowError
 from mirror.exit_status import ATTENTION, DONE
 from mirror.relay.offsets.index import Place, Translation
+from mirror.relay.offsets.target_index import open_on_target
 from mirror.relay.offsets.translator import OffsetTranslator
-from mirror.spark.clusters import check_answers
+from mirror.relay.progress.flow_topic import cluster_options
+from mirror.spark.clusters import contact
 from mirror.spark.driver import job_options
 from mirror.spark.driver.output.terminal import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from mirror.relay.offsets.partition_offsets import PartitionOffsets
 
 
 def offsets(
@@ -44,22 +49,30 @@ def offsets(
     """Show which offsets of the target are those of the source, or with --reverse the other way. Changes nothing.
 
     Every answer is exact: an offset without a record is that of the next record, and what cannot be known is unknown.
+    If the source does not answer, it is what the target's index says of its log as it was copied.
 
-    Exit status: 0 all translated, 3 an offset is unknown or not copied yet, 1 could not read, 2 wrong usage.
+    Exit status: 0 all translated, 3 an offset is unknown or not copied yet, 1 could not read, or the target only,
+    2 wrong usage.
     """
     loaded = load(config, secrets_dir=secrets_dir).with_timeout(timeout)
     copied = one_flow(loaded, flow)
     source = TopicPartition(topic, partition)
     target = TopicPartition(copied.target_topic(topic), partition)
-    check_answers(loaded, (copied.source, copied.target), print_notice)
+    away = contact(loaded, (copied.source, copied.target), print_notice)
+    if copied.target in away:
+        raise away[copied.target]  # which has the index
     clusters = source_options(loaded, copied), target_options(loaded, copied)
-    _check_exists(copied.source, source, clusters[0])
-    with OffsetTranslator(copied.name, *clusters, copied.copy_policy()) as translator:
-        found = translator.open({source: target})[source]
-        translate = found.translate_back if reverse else found.translate
-        count = found.passed_back if reverse else found.passed
-        translations = {offset: translate(offset) for offset in wanted}
-        passed = {offset: count(offset, one) for offset, one in translations.items()}
+    if copied.source in away:
+        timeout_ms = ClusterSettings.parse(cluster_options(clusters[1])).default_api_timeout_ms
+        found = open_on_target(copied.name, clusters[1], copied.copy_policy(), target, timeout_ms)
+        translations, passed = _translate(found, wanted, reverse=reverse), dict.fromkeys(wanted, 0)
+    else:
+        _check_exists(copied.source, source, clusters[0])
+        with OffsetTranslator(copied.name, *clusters, copied.copy_policy()) as translator:
+            found = translator.open({source: target})[source]
+            count = found.passed_back if reverse else found.passed
+            translations = _translate(found, wanted, reverse=reverse)
+            passed = {offset: count(offset, one) for offset, one in translations.items()}
     names = ("target", "source") if reverse else ("source", "target")
     if as_json:
         documents = [
@@ -71,10 +84,17 @@ def offsets(
     else:
         Terminal().print(_table(f"flow {copied.name}: {source} to {target}", names, translations, passed))
         is_unknown = any(one.place is Place.UNKNOWN for one in translations.values())
-        if found.reason and (is_unknown or not found.is_of_copied_topic):
+        if found.reason and (is_unknown or away or not found.is_of_copied_topic):
             print_warning(found.reason)
+    if away:
+        raise away[copied.source]
     incomplete = {Place.UNKNOWN, Place.NOT_COPIED} & {one.place for one in translations.values()}
     raise typer.Exit(ATTENTION if incomplete else DONE)
+
+
+def _translate(found: PartitionOffsets, wanted: Iterable[int], *, reverse: bool) -> dict[int, Translation]:
+    translate = found.translate_back if reverse else found.translate
+    return {offset: translate(offset) for offset in wanted}
 
 
 def _check_exists(cluster: str, source: TopicPartition, options: Mapping[str, object]) -> None:
