@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.schedules.kubernetes_api import api_server
 from tests.schedules.test_kubernetes import AIRFLOW, FOLDERS, KUBERNETES
@@ -68,6 +70,20 @@ def built(program: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]
         path.write_text(subprocess.run([program, "build", folder], stdout=-1, text=True, check=True).stdout)
         made.append(path)
     return made
+
+
+def test_the_folder_that_the_document_shows_changes_what_it_says(program: Path, tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", (KUBERNETES / "README.md").read_text("utf-8"), re.DOTALL)
+    checkout = os.path.relpath(ROOT, tmp_path)  # Kustomize takes no absolute path
+    (tmp_path / "kustomization.yaml").write_text(shown.replace("CHECKOUT", checkout), "utf-8")
+    (tmp_path / "mirror.toml").write_text("# mine\n", "utf-8")
+    done = subprocess.run([program, "build", tmp_path], capture_output=True, text=True, check=True)
+    found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(done.stdout)}
+    assert {one["metadata"]["namespace"] for one in found.values()} == {"mirror"}
+    assert found["ConfigMap", "mirror"]["data"] == {"mirror.toml": "# mine\n"}
+    (container,) = found["Deployment", "mirror-stream"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example.com/mirror:0.2.0"
+    assert container["resources"]["limits"]["cpu"] == "4"
 
 
 def forbidden(program: Path, objects: str) -> str:
