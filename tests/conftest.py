@@ -43,6 +43,11 @@ _TOGETHER = (
     ),
     (
         "tests/conformance/test_consumer_going_on.py",
+        # Timed, as some of the following ones are.
+        "tests/conformance/test_admin_backoff.py",
+        "tests/conformance/test_consumer_timeouts.py",
+        "tests/conformance/test_producer_backoff.py",
+        "tests/conformance/test_producer_blocking.py",
         "tests/conformance/test_consumer_processes.py",
         "tests/conformance/test_consumer_sessions.py",
         "tests/conformance/test_producer_records.py",
@@ -54,13 +59,6 @@ _TOGETHER = (
         "tests/conformance/test_fake_transactions.py",
         "tests/conformance/test_fenced_batches.py",
         "tests/conformance/test_producer_takeover.py",
-    ),
-    # Timed, on the same three brokers.
-    (
-        "tests/conformance/test_admin_backoff.py",
-        "tests/conformance/test_consumer_timeouts.py",
-        "tests/conformance/test_producer_backoff.py",
-        "tests/conformance/test_producer_blocking.py",
     ),
     ("tests/copying/test_corrupt.py",),
     ("tests/copying/test_forgotten.py",),

@@ -430,6 +430,8 @@ def test_an_answer_that_is_lost_is_asked_for_again(behind: tuple[Proxy, Admin], 
     assert len(proxy.requests(Api.DELETE_TOPICS)) == 2
 
 
+# In the suite, tests/runtime/test_defaults_hold.py has it, by a server that is silent.
+@pytest.mark.cluster
 def test_silence_ends_at_the_deadline(behind: tuple[Proxy, Admin], stalls: Stalls) -> None:
     proxy, slow = behind
     slow.describe_cluster()

