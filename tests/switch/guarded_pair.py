@@ -90,7 +90,7 @@ class Writer:
         self._thread.start()
 
     def _run(self) -> None:
-        producer = Producer({**self.options, "linger.ms": 2, "acks": "all", "retries": 0, "message.timeout.ms": 20_000})
+        producer = Producer({"linger.ms": 2, "acks": "all", "retries": 0, "message.timeout.ms": 20_000, **self.options})
         number = 0
         while not self._stop.wait(0.01):
             value = f"{self.name}-{number}"

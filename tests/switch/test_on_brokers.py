@@ -116,7 +116,9 @@ def test_a_switch_is_shown_stopped_behind_its_fence_and_rolled_back(clusters: Pa
 def test_a_producer_that_bypasses_the_fence_is_named_and_the_acls_are_as_before(clusters: Pair) -> None:
     writer, _ = begin(clusters)
     before = acls(clusters.source)
-    super_user = Writer({"bootstrap.servers": clusters.source.bootstrap_servers, "enable.idempotence": True}, "super")
+    options = {"bootstrap.servers": clusters.source.bootstrap_servers, "enable.idempotence": True, "retries": 9}
+    super_user = Writer(options, "super")
+    eventually(lambda: super_user.acknowledged, what="records", within_s=60)
     began_s = time.monotonic()
     done = mirror(*clusters.command())
     assert time.monotonic() - began_s < 240
