@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import tomllib
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -64,10 +65,11 @@ class FileSource(TomlConfigSettingsSource):
         self._path = path
         self._text = text
         try:
-            if text is None and not path.exists():
-                self._refuse("no such file; give the configuration's path with --config or MIRROR_CONFIG")
-            if text is None and not path.is_file():
+            # Not path.exists() and path.is_file(): from Python 3.14 on they hide why a path cannot be read.
+            if text is None and not stat.S_ISREG(path.stat().st_mode):
                 self._refuse("not a file; give the path of a TOML file")
+        except (FileNotFoundError, NotADirectoryError):
+            self._refuse("no such file; give the configuration's path with --config or MIRROR_CONFIG")
         except OSError as error:
             self._refuse(f"cannot be read: {error.strerror}")
         super().__init__(Layers, path.absolute())  # The parent class would expand a relative folder called ~.
@@ -272,9 +274,10 @@ def _is_folder(file: Path) -> bool:
 
 def _secret(file: Path) -> str:
     try:
-        if not file.is_file():  # Reading a FIFO or a device might never end.
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):  # Reading a FIFO or a device might never end.
             raise ConfigError([plain(f"secrets file {file}", "", "not a file; it must hold one value")])
-        if file.stat().st_size > _MAX_SECRET_BYTES:
+        if status.st_size > _MAX_SECRET_BYTES:
             raise ConfigError([plain(f"secrets file {file}", "", "larger than 1 MiB; it must hold one value")])
         return file.read_text(encoding="utf-8").strip()
     except OSError as error:
