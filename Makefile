@@ -40,7 +40,7 @@ TIMED := build/timed.txt
 # In the order of tests/conftest.py. Tests wait for half of their time, the timed ones for two thirds, so that there may be
 # more workers than cores. All but one start clusters, of up to eight JVMs, at once.
 WORKERS := --dist loadscope --no-loadscope-reorder --numprocesses
-LOCKED := $(addprefix --extra=,dev spark report otlp-grpc aws azure gcp gssapi)
+LOCKED := $(addprefix --extra=,dev spark report lineage otlp-grpc aws azure gcp gssapi)
 LOCK_OPTIONS := --quiet $(LOCKED) --generate-hashes --allow-unsafe --strip-extras \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 

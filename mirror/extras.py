@@ -18,10 +18,12 @@ SPARK: Final = "spark"
 REPORT: Final = "report"
 OTLP_GRPC: Final = "otlp-grpc"
 GSSAPI: Final = "gssapi"
+LINEAGE: Final = "lineage"
 
 _PARTS: Final = {
     SPARK: ("PySpark", "pyspark"),
     REPORT: ("Plotly and Jinja", "plotly", "jinja2"),
+    LINEAGE: ("OpenLineage's client", "openlineage.client"),
     OTLP_GRPC: ("OpenTelemetry's exporter for gRPC", "opentelemetry.exporter.otlp.proto.grpc"),
 }
 """What an extra brings, in words, and the modules to find it by. Others are only ever imported."""

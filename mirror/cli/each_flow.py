@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 import typer
 
 from mirror.cli.console import print_error, print_notice, print_warning
-from mirror.cli.views.one_side_view import view
 from mirror.errors import FlowError, FlowHeld, MirrorError, named
 from mirror.exit_status import ATTENTION, DONE, FAILED, HELD
 from mirror.spark.clusters import Clusters
-from mirror.spark.driver.job_options import MAX_PARTITIONS_SHOWN
-from mirror.spark.driver.output.terminal import Terminal
-from mirror.spark.one_side import OneSide, read_one_side
 from mirror.spark.preflight.flow_checks import Findings, check_flows
 
 if TYPE_CHECKING:
@@ -36,19 +32,10 @@ class Answers(Generic[T]):
     errors: dict[str, str] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     """Those of the errors that say that a flow is held."""
-    known: dict[str, OneSide] = field(default_factory=dict)
-    """What one cluster knows of flows whose other one does not answer."""
 
     def print_json(self, to_json: Callable[[T], object]) -> None:
         """Print the document of all flows."""
-        known = {"known": {name: one.to_json() for name, one in self.known.items()}} if self.known else {}
-        flows = [to_json(one) for one in self.found.values()]
-        print(json.dumps({"flows": flows, "errors": self.errors, **known}, indent=2))
-
-    def print_known(self) -> None:
-        """Print what one cluster knows of flows whose other one does not answer."""
-        if self.known:
-            Terminal().print(view(self.known.values(), MAX_PARTITIONS_SHOWN))
+        print(json.dumps({"flows": [to_json(one) for one in self.found.values()], "errors": self.errors}, indent=2))
 
     def print_warnings(self, own: Callable[[T], Sequence[str]] = lambda _: ()) -> None:
         """Print the warnings of the checks, and a flow's ``own`` ones: each once, with the flows that it is about."""
@@ -67,16 +54,10 @@ class Answers(Generic[T]):
 
 
 def ask_each(
-    config: MirrorConfig,
-    flows: Sequence[FlowConfig],
-    ask: Callable[[FlowConfig, Sides], T],
-    *,
-    debug: bool,
-    one_side: bool = False,
+    config: MirrorConfig, flows: Sequence[FlowConfig], ask: Callable[[FlowConfig, Sides], T], *, debug: bool
 ) -> Answers[T]:
     """Check all ``flows``, and ask for each one that is not refused; the clusters are observed once for all of this.
 
-    ``one_side``: of a flow one of whose clusters does not answer, read what the other one knows.
     A command that changes something begins a new observation for each flow, which sees what earlier ones have made.
     Raises FlowsRefused if all are refused.
     """
@@ -92,8 +73,6 @@ def ask_each(
                 if isinstance(error, FlowHeld):
                     answers.held.add(flow.name)
                 print_error(_with_flow_name(flow, error), debug=debug)
-                if one_side and (known := _one_side(config, flow, clusters)) is not None:
-                    answers.known[flow.name] = known
     return answers
 
 
@@ -109,10 +88,3 @@ def _with_flow_name(flow: FlowConfig, error: MirrorError) -> FlowError:
     error_of_flow = _ErrorOfFlow("\n".join(lines))
     error_of_flow.__cause__ = error
     return error_of_flow
-
-
-def _one_side(config: MirrorConfig, flow: FlowConfig, clusters: Clusters) -> OneSide | None:
-    try:
-        return read_one_side(config, flow, clusters)
-    except MirrorError:
-        return None  # the error of the cluster that does not answer is reported

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.relay.model.ranges import RangeResult
 from mirror.telemetry.export.process import exports
 from mirror.telemetry.lag.lag_metrics import remove_lags
+from mirror.telemetry.lineage.emitter import Lineage
 from mirror.telemetry.metrics.instruments import DROPPED, OF_TASKS
 from mirror.telemetry.metrics.metric_store import MetricStore
 from mirror.telemetry.metrics.record_results import (
@@ -51,8 +52,11 @@ class PeriodTaskResults:
 class RunTelemetry:
     """The telemetry of all flows of a run. No method raises because of a backend."""
 
-    def __init__(self, settings: TelemetrySettings, report_dir: Path, clock: Clock) -> None:
+    def __init__(
+        self, settings: TelemetrySettings, report_dir: Path, clock: Clock, lineage: Lineage | None = None
+    ) -> None:
         """Raises FlowError if the port of the Prometheus endpoint cannot be used."""
+        self.lineage: Final = lineage or Lineage(clock)
         self.metrics: Final = MetricStore()
         self.port: int | None = None
         """The port of the Prometheus endpoint."""
@@ -126,6 +130,7 @@ class RunTelemetry:
         What was copied and measured in it is recorded as it is reported. The tasks of a stream export their spans
         themselves if there is a backend.
         """
+        self.lineage.copied(facts.flow, facts.results)
         if self._settings.disabled:
             return
         tasks = list(tasks)
@@ -165,12 +170,13 @@ class RunTelemetry:
             self._write_metrics(now_ms)
 
     def _count_dropped(self) -> None:
-        for signal, count in self._exports.dropped().items():
+        for signal, count in {**self._exports.dropped(), "lineage": self.lineage.dropped}.items():
             self.metrics.add(DROPPED, count - self._dropped.get(signal, 0), signal=signal)
             self._dropped[signal] = count
 
     def close(self) -> None:
         """Export what is left, and wait for the backend for at most :data:`FLUSH_MS`."""
+        self.lineage.close(FLUSH_MS)
         if self.enabled:
             self._closed.set()
             self._exporter.join()  # it only writes to a file or a queue

@@ -17,7 +17,9 @@ from tests.installation.lowest import BASE, LOCK, LOWEST, ROOT, asked, lowest, o
 
 EXAMPLE: Final = ROOT / "config" / "example.toml"
 _WHEEL: Final = f"kafka_spark_mirror-{VERSION}-py3-none-any.whl"
-_NOT_IN_THE_BASE: Final = frozenset({"pyspark", "py4j", "plotly", "jinja2", "markupsafe", "confluent_kafka"})
+_NOT_IN_THE_BASE: Final = frozenset(
+    {"pyspark", "py4j", "plotly", "jinja2", "markupsafe", "confluent_kafka", "openlineage"}
+)
 pytestmark = pytest.mark.timeout(480)  # without `make test`, the first one downloads the environment
 _IMPORT_ALL: Final = """
 import importlib, json, pkgutil, mirror

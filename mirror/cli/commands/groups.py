@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn
@@ -17,21 +17,19 @@ from rich.text import Text
 from mirror.cli.console import print_notice, print_warning
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout, one_flow
 from mirror.cli.views.groups_view import LogEnds, View, view_of
-from mirror.cli.views.one_side_view import view as view_one_side
 from mirror.cli.views.reverse_view import view_back
 from mirror.cli.views.watching import show_repeatedly
 from mirror.config.load import load
 from mirror.errors import FlowError, KafkaError, printable
 from mirror.exit_status import ATTENTION, DONE
 from mirror.groups.sync import GroupSync
-from mirror.spark.clusters import Clusters, check_answers
+from mirror.spark.clusters import check_answers
 from mirror.spark.driver import job_options
 from mirror.spark.driver.output.terminal import Terminal
-from mirror.spark.one_side import read_one_side
 from mirror.spark.preflight.flow_groups import only_groups, open_sync, open_way_back, rules_of
 
 if TYPE_CHECKING:
-    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.config.models import FlowConfig
     from mirror.groups.rules import GroupRules
 
 _EVERY_S: Final = 5.0
@@ -74,7 +72,6 @@ def groups(
     target's groups are: never for a group with members there, and never back. Otherwise the command changes nothing.
 
     With --watch a cluster that does not answer is shown, and read again; with --json, too, each reading is a line.
-    Without it, what the other cluster knows is shown: positions, and the source's that they were copied from.
 
     Exit status: 0 all groups are in step (with --watch: ended by Ctrl-C), 3 some are not, 1 could not read,
     2 wrong usage.
@@ -85,10 +82,8 @@ def groups(
     chosen = one_flow(loaded, flow)
     if resume is not None:
         _check_resumed(resume, chosen, only_groups(rules_of(chosen), group or ()), reverse=reverse)
-    if commit or resume is not None:
+    if not watch:
         check_answers(loaded, (chosen.source, chosen.target), print_notice)
-    elif not watch:
-        _check_both(loaded, chosen, group or (), as_json=as_json)
     if reverse:
         with open_way_back(loaded, chosen, only=group or ()) as way_back:
             ask = partial(way_back.commit, resume=chosen.groups.sync) if commit else way_back.read
@@ -103,18 +98,6 @@ def groups(
                 return view_of(chosen, sync.round(write=False), ends, group or (), most)
 
             _show(read, chosen.name, watch=watch, as_json=as_json)
-
-
-def _check_both(config: MirrorConfig, flow: FlowConfig, groups: Collection[str], *, as_json: bool) -> None:
-    """Print what one cluster knows if the other one does not answer, and raise its error."""
-    with Clusters(config) as clusters:
-        for error in clusters.away((flow.source, flow.target), print_notice).values():
-            if (known := read_one_side(config, flow, clusters, groups)) is not None:
-                if as_json:
-                    print(json.dumps({**known.to_json(), "error": str(error)}, indent=2))
-                else:
-                    Terminal().print(view_one_side([known], None))
-            raise error
 
 
 def _check_resumed(group: str, flow: FlowConfig, rules: GroupRules, *, reverse: bool) -> None:

@@ -65,7 +65,6 @@ def plan(
             loaded, one, sides, wall_ms=SystemClock().unix_ms(), adopt=adopt, max_deletions=max_deletions
         ),
         debug=debug,
-        one_side=True,
     )
     if as_json:
         answers.print_json(lambda one: _to_json(one, answers.findings))
@@ -73,7 +72,6 @@ def plan(
         console = Terminal()
         for one in answers.found.values():
             _print(one, answers.findings, console)
-        answers.print_known()
     if out is not None:
         if answers.errors:
             raise FlowError(f"{out} is not written: {', '.join(answers.errors)} could not be planned")

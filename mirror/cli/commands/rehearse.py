@@ -103,7 +103,7 @@ def rehearse(
         )
         return rehearse_back(request, sides) if reverse else rehearse_ahead(request, sides)
 
-    answers = ask_each(loaded, flows, ask, debug=debug, one_side=True)
+    answers = ask_each(loaded, flows, ask, debug=debug)
     found = list(answers.found.values())
     _store(loaded, [] if reverse or group else found)
     if as_json:
@@ -111,7 +111,6 @@ def rehearse(
     else:
         for rehearsal in found:
             Terminal().print(view(rehearsal))
-        answers.print_known()
     answers.print_warnings()
     if html is not None and found:
         _write_html(html, found)

@@ -90,7 +90,6 @@ def once(statuses: Sequence[FlowStatus], most: int | None) -> Group:
             *_mirrormaker(flow),
             *_unread(flow),
             _once(flow, most),
-            *_as_of(flow),
             *_last_errors(flow, most),
             *_past_errors(flow),
             *_ways(flow),
@@ -112,21 +111,6 @@ def _mirrormaker(flow: FlowStatus, width: int | None = None) -> list[Text]:
     if width is not None:
         line.truncate(width, overflow="ellipsis")
     return [line]
-
-
-def _as_of(flow: FlowStatus) -> list[Text]:
-    """Return the line that says how old it is what the target knows while the source does not answer."""
-    if flow.source not in flow.away:
-        return []
-    times = [one.committed_ms for one in flow.partitions if one.committed_ms is not None]
-    known = [f"progress committed {_span(min(times), max(times), flow.time_ms)}"] if times else ["no progress is known"]
-    known += [] if flow.index_ms is None else [f"offset index written {ago(flow.index_ms, flow.time_ms)}"]
-    return [Text("; ".join(known), style="yellow")]
-
-
-def _span(first_ms: int, last_ms: int, now_ms: int) -> str:
-    first, last = ago(first_ms, now_ms), ago(last_ms, now_ms)
-    return last if first == last else f"{first} to {last}"
 
 
 def _unread(flow: FlowStatus, width: int | None = None) -> list[Text]:

@@ -33,6 +33,7 @@ from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.driver.rounds.outages import ClusterOutages, Outages
 from mirror.spark.driver.run_ending import RunEnding
 from mirror.spark.driver.run_status import RunStatus
+from mirror.spark.driver.telemetry_bridge import lineage_job
 from mirror.spark.driver.topic_upkeep import TopicUpkeep
 from mirror.spark.ledger.initial_partitions import InitialPartitions
 from mirror.spark.ledger.ledger import Ledger
@@ -42,6 +43,7 @@ from mirror.spark.planning.flow_planner import FlowPlanner
 from mirror.spark.planning.limits import why_not_followed
 from mirror.spark.status.lag_monitor import LagMonitor, measure_once
 from mirror.spark.supervision.flow_states import Began, JobEnded, Lost
+from mirror.telemetry.lineage.facts import JobKind, end_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -148,14 +150,21 @@ class FlowRun:
 
         Raises MirrorError, FlowHeld also if that has ended it, and what Spark raises if it gives up.
         """
+        kind = JobKind.STREAM if self._follows else JobKind.RUN
+        self._telemetry.lineage.begin(lineage_job(self._config, self._flow, kind, self.report.run))
+        end: Event | BaseException | None = None
         try:
             with contextlib.ExitStack() as resources:
-                return self._run(announce, resources)
-        except FlowHeld as error:
-            self.report.failed(error, str(error))
+                end = self._run(announce, resources)
+                return end
+        except BaseException as error:
+            end = error
+            if isinstance(error, FlowHeld):
+                self.report.failed(error, str(error))
             raise
         finally:
             self._end()
+            self._end_lineage(end)
 
     def _run(self, announce: Callable[[Event], None], resources: contextlib.ExitStack) -> Event:
         flow = self._flow
@@ -386,6 +395,18 @@ class FlowRun:
             if self.report.behind is not None:
                 self._lines.error(f"it ends behind: {self.report.behind}")
         self.report.ended = datetime.now(UTC)
+
+    def _end_lineage(self, end: Event | BaseException | None) -> None:
+        """Say in the lineage how the run has ended."""
+        report = self.report
+        outcome, error = report.outcome, report.error or report.fenced or report.behind or ""
+        if isinstance(end, Exception):
+            outcome, error = Outcome.FAILED, "; ".join(error_lines(end))
+        elif isinstance(end, Lost):
+            outcome, error = Outcome.FAILED, end.error
+        elif self._follows and not (error or report.cut_short):
+            outcome = Outcome.COMPLETE  # a stream that ends in order always leaves something
+        self._telemetry.lineage.end(self._flow.name, end_of(outcome), error)
 
     def _reported(self) -> tuple[StatusTable, str]:
         """Return what the status topic has, for the report, too."""

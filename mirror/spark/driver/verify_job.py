@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ from mirror.errors import FlowError, KafkaError
 from mirror.exit_status import DONE, FAILED
 from mirror.relay.progress import status_values
 from mirror.relay.progress.status_topic import STATUS_MS, write_status
+from mirror.runtime.clock import SystemClock
 from mirror.spark.driver.batch_job import Interrupted, catch_signals, warn_of_exposed_credentials, warn_of_versions
 from mirror.spark.driver.output.console import Consoles
 from mirror.spark.driver.output.error_report import error_lines
@@ -28,12 +30,15 @@ from mirror.spark.driver.output.verify_tables import verification_lines
 from mirror.spark.driver.report.report_lock import locked
 from mirror.spark.driver.session import start_context
 from mirror.spark.driver.spark_start import SparkStart
+from mirror.spark.driver.telemetry_bridge import close_lineage, lineage_job
 from mirror.spark.driver.verify_flow import FlowVerifier
 from mirror.spark.driver.verify_options import VerifyOptions, check_options
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.spark.ledger.status_table import read_status
 from mirror.spark.verification.verification_result import FlowVerification
 from mirror.telemetry.evidence import LastVerification
+from mirror.telemetry.lineage.emitter import lineage_of
+from mirror.telemetry.lineage.facts import JobKind, RunEnd, topic_verdicts
 from mirror.verify.partition_results import exit_status
 
 if TYPE_CHECKING:
@@ -73,11 +78,18 @@ def _run(options: VerifyOptions, consoles: Consoles) -> int:
     flows, proof = check_options(options, config)
     warn_of_versions(consoles)
     warn_of_exposed_credentials(config, flows, consoles)
+    lineage = lineage_of(os.environ, SystemClock(), consoles.warning)
     with locked(options.report_dir), contextlib.ExitStack() as started:
+        started.callback(close_lineage, lineage, consoles)
         verifier = FlowVerifier(config, options, proof, _lazy_context(started, consoles), consoles.progress)
         reports = []
         for flow in flows:
-            reports.append(report := _verify(verifier, flow, consoles, options))
+            report = FlowVerification(flow=flow.name, partial=options.is_partial)
+            lineage.begin(lineage_job(config, flow, JobKind.VERIFICATION, report.started.isoformat()))
+            _verify(verifier, flow, report, consoles, options)
+            end = RunEnd.FAIL if report.error else RunEnd.COMPLETE
+            lineage.end(flow.name, end, report.error, topic_verdicts(report.results))
+            reports.append(report)
             _leave(report, config.clusters[flow.target].client_options(), consoles)
             for lines in verification_lines(report, all_partitions=options.all_partitions):
                 consoles.print_table(lines)
@@ -98,9 +110,10 @@ def _lazy_context(started: contextlib.ExitStack, consoles: Consoles) -> Callable
     return context
 
 
-def _verify(verifier: FlowVerifier, flow: FlowConfig, consoles: Consoles, options: VerifyOptions) -> FlowVerification:
-    """Verify one flow. One that cannot be verified does not stop the next one."""
-    report = FlowVerification(flow=flow.name, partial=options.is_partial)
+def _verify(
+    verifier: FlowVerifier, flow: FlowConfig, report: FlowVerification, consoles: Consoles, options: VerifyOptions
+) -> None:
+    """Verify one flow, and fill ``report``. One that cannot be verified does not stop the next one."""
     try:
         verifier.verify(flow, report)
     except Py4JJavaError as error:
@@ -109,7 +122,6 @@ def _verify(verifier: FlowVerifier, flow: FlowConfig, consoles: Consoles, option
     except Exception as error:  # noqa: BLE001
         report.error = consoles.report(error, debug=options.debug, prefix=f"flow {flow.name}: ")
     report.ended = datetime.now(UTC)
-    return report
 
 
 def _leave(report: FlowVerification, target_options: Mapping[str, object], consoles: Consoles) -> None:

@@ -106,8 +106,6 @@ class FlowStatus:
     """The last verification and rehearsal."""
     index_bytes: int | None = None
     """The size of the offset index on the target, in bytes; None if it is not known."""
-    index_ms: int | None = None
-    """When the offset index was written last (ms since 1970); it is read only while the source does not answer."""
     mirrormaker: str | None = None
     """The line about a MirrorMaker 2 that copies again what was taken over, for which the flow has stopped."""
     latch: Latch | None = None
@@ -134,7 +132,6 @@ class FlowStatus:
             "groups": None if self.groups is None else self.groups.to_json(),
             "sync": None if self.sync is None else self.sync.to_json(),
             "index_bytes": self.index_bytes,
-            "index_ms": self.index_ms,
             "state": None if self.state is None else asdict(self.state),
             "tasks": [asdict(task) for task in self.tasks],
             "unread": self.unread or None,

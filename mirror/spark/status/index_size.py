@@ -1,18 +1,13 @@
-"""How large a flow's offset index is, and when it was written last: the topic of it on the target."""
+"""How large a flow's offset index is: the size of its topic on the target."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import KafkaError
-from mirror.relay.progress.flow_topic import FlowTopic, log_bounds, offset_topic_of
-from mirror.relay.progress.log_reading import read_log
-from mirror.runtime.clock import SystemClock
-from mirror.timing import Timer
+from mirror.relay.progress.flow_topic import offset_topic_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mirror.observation import Side
 
 _CALL_TIMEOUT_MS: Final = 10_000
@@ -41,25 +36,3 @@ def read_index_size(target: Side, flow: str) -> int | None:
         if tp.topic == topic and not log.future
     ]
     return sum(sizes) if sizes else None
-
-
-def read_index_time(target: Side, options: Mapping[str, object], flow: str) -> int | None:
-    """Return when the flow has written its index last (ms since 1970); None if it has not, or that cannot be read.
-
-    ``options`` are those of ``target``.
-    """
-    topic = FlowTopic(options, offset_topic_of(flow))
-    timer = Timer(SystemClock(), _CALL_TIMEOUT_MS)
-    try:
-        if not target.describe([topic.tp.topic]):
-            return None
-        first, end = log_bounds(target.admin, topic.tp, timer)
-        if first == end:
-            return None
-        with topic.consumer() as consumer:
-            records = [
-                one for fetched in read_log(consumer, topic.tp, end - 1, end, timer) for one in fetched.records()
-            ]
-    except KafkaError:
-        return None
-    return max((one.timestamp_ms for one in records), default=None)

@@ -20,7 +20,7 @@ from mirror.spark.ledger.status_table import LastError, StatusTable
 from mirror.spark.status.flow_status import FlowStatus
 from mirror.spark.status.flow_view import FlowObserver
 from mirror.spark.status.held_state import read_latch_of, read_resumed
-from mirror.spark.status.index_size import read_index_size, read_index_time
+from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.partition_status import failures_of, lags_of, statuses_of, troubles_of
 from mirror.telemetry.lag.lags import UNKNOWN_LAG, LagTracker, totals
 
@@ -123,7 +123,7 @@ class StatusReader(Closing):
             lags = dict.fromkeys(observation.offsets, UNKNOWN_LAG)
             status = self._status(observation, lags, troubles, self.table.results())
             status = replace(status, away=observation.away, unread=unread)
-            return status if sides.target.away is not None else self._as_of(status, sides.target)
+            return status if sides.target.away is not None else self._with_held(status, sides.target)
         retention_ms = self._observer.retention_ms(sides.source, {tp.topic for tp in observation.offsets})
         results = self.table.results()
         failures = failures_of(self.flow, observation, results)
@@ -175,12 +175,6 @@ class StatusReader(Closing):
                 _UNKNOWN_INDEX_INTERVAL_MS if self._index_bytes is None else _INDEX_INTERVAL_MS
             )
         return self._index_bytes
-
-    def _as_of(self, status: FlowStatus, target: Side) -> FlowStatus:
-        """Add what the target alone knows, and as of when."""
-        options = self._config.clusters[self.flow.target].client_options()
-        index_ms = read_index_time(target, options, self.flow.name)
-        return self._with_held(replace(status, index_ms=index_ms), target)
 
     def _with_held(self, status: FlowStatus, target: Side) -> FlowStatus:
         """Add why a person has to decide before the flow copies, which is read again after a while."""

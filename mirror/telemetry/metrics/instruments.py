@@ -293,7 +293,10 @@ BUSY: Final = _gauge(
     "share of time that a network thread uses the CPU; near 1 it limits the throughput",
 )
 DROPPED: Final = _counter(
-    "mirror.telemetry.dropped", "{item}", ("signal",), "spans and exports of metrics that no backend accepted in time"
+    "mirror.telemetry.dropped",
+    "{item}",
+    ("signal",),
+    "spans, metrics and lineage that no backend accepted in time",
 )
 CLUSTER_UP: Final = _gauge(
     "mirror.cluster.up", "{cluster}", ("cluster",), "1 if the cluster answers `mirror exporter`, 0 if it does not"

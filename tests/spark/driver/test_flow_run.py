@@ -47,6 +47,7 @@ from mirror.spark.supervision import control_record_thread
 from mirror.spark.supervision.control_record_thread import ControlRecordThread
 from mirror.spark.supervision.flow_states import Began, Held, JobEnded, Lost, OtherRunClaimed, Resumed
 from mirror.spark.tasks.options import FlowOptions
+from mirror.telemetry.lineage.emitter import Lineage
 from mirror.telemetry.metrics.instruments import (
     COMMIT_DURATION,
     EXPIRIES,
@@ -67,6 +68,8 @@ from tests.telemetry.results import a_task, expired
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from openlineage.client.event_v2 import RunEvent
 
     from mirror.spark.supervision.flow_states import Event
     from mirror.spark.tasks.task_spec import CopyTask
@@ -130,7 +133,11 @@ class Run(FlowHarness):
             return self.jobs[-1]
 
         monkeypatch.setattr(copy_jobs, "copy_job", copy_job)
-        self.telemetry = RunTelemetry(telemetry or TelemetrySettings(disabled=True), self.report, SystemClock())
+        self.lineage: list[tuple[str, str]] = []
+        """The states of OpenLineage that were sent, with the errors."""
+        settings = telemetry or TelemetrySettings(disabled=True)
+        lineage = Lineage(SystemClock(), emit=self._on_lineage)
+        self.telemetry = RunTelemetry(settings, self.report, SystemClock(), lineage)
         self.posted: list[object] = []
         self.context: Callable[[], Any] = lambda: SimpleNamespace(defaultParallelism=3)
         self.control_thread = ControlRecordThread(
@@ -155,6 +162,11 @@ class Run(FlowHarness):
 
     def _open_context(self) -> Any:
         return self.context()
+
+    def _on_lineage(self, event: RunEvent) -> None:
+        facets: Any = event.run.facets
+        assert event.eventType is not None
+        self.lineage.append((event.eventType.value, facets["errorMessage"].message if facets else ""))
 
     def _on_control(self, event: Held | OtherRunClaimed | Resumed) -> None:
         """As who has opened the run, and stops it."""
@@ -227,6 +239,43 @@ def test_a_job_has_a_task_for_each_slot_and_its_run_has_claimed_the_flow(
     assert run.ended() == JobEnded("in order")
     assert run.outcomes() == dict.fromkeys((0, 1), Outcome.COMPLETE)
     assert run.record().ended
+
+
+@pytest.mark.parametrize(
+    ("how", "last"),
+    [("stop", ("COMPLETE", "")), ("end", ("FAIL", "its tasks have ended")), ("cancel", ("ABORT", ""))],
+)
+def test_the_lineage_of_a_stream_says_how_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, last: tuple[str, str]
+) -> None:
+    run = Run(tmp_path, monkeypatch)
+    job = run.begin()
+    if how != "end":
+        getattr(run.stream, how)()
+    if how != "cancel":
+        job.end()
+    run.ended()
+    assert (run.lineage[0], run.lineage[-1]) == (("START", ""), last)
+
+
+def test_the_lineage_of_a_scheduled_run_says_why_it_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(tmp_path, monkeypatch, follows=False)
+
+    def context() -> Any:
+        raise FlowError("no Spark")
+
+    run.context = context
+    run.ended()
+    assert run.lineage == [("START", ""), ("FAIL", "no Spark")]
+
+
+def test_the_lineage_of_a_scheduled_run_is_a_failure_if_a_partition_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, monkeypatch, follows=False)
+    run.begin().end(Outcome.EXPIRED, "too late")
+    run.ended()
+    assert [state for state, _ in run.lineage] == ["START", "RUNNING", "FAIL"]
 
 
 def test_a_stop_before_the_job_has_begun_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

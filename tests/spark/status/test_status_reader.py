@@ -316,7 +316,6 @@ def test_a_status_as_json(site: StatusHarness) -> None:
         "withheld_records": 0,
         "groups": None,
         "sync": None,
-        "index_ms": None,
         "index_bytes": None,
         "state": None,
         "tasks": [],
