@@ -246,6 +246,7 @@ class FlowRun:
             self._complete()
         if self._ending.is_asked() or not isinstance(job, FollowedJob):
             return self._ended()
+        self._check_latch()  # its tasks may have been stopped before it was
         return Lost(job.why)
 
     def _has_ended(self, job: FollowedJob | BoundedJob) -> bool:

@@ -146,6 +146,8 @@ class ControlRecordThread(Closing):
         """The run that runs, or the next one."""
         self._waits = self._holds = False
         """Whether :attr:`run` is to claim the flow once it is free, and whether it is to be held then."""
+        self._held: Held | None = None
+        """What the record says now, if it says that the run is to stop."""
         self._awaits_release = False
         """Whether the latch is to be read once the record says that the flow is held: it may be released by then."""
         self._admin: Admin | None = None
@@ -290,8 +292,16 @@ class ControlRecordThread(Closing):
             run.fenced_by = other
             self._report(OtherRunClaimed(other.run, other.host))
         elif decision.fenced_by is None:
-            self._report(Held() if decision.stop else Resumed())
+            self._held = self._read_held() if decision.stop else None
+            self._report(self._held or Resumed())
             self._find_release(run.client)
+
+    def _read_held(self) -> Held:
+        """Return why the record says that the run is to stop: by its latch or not, as it was when it first said so."""
+        if self._held is not None:
+            return self._held
+        latch = read_latch(self.options, self._flow.name)
+        return Held(latch.held_line(self._flow.name) if latch.is_held else "")
 
     def _find_release(self, client: RunControlClient) -> None:
         """Have the flow begin again if it was released before the record said that this stream holds it."""

@@ -118,7 +118,10 @@ class WrongEdit:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """``mirror stop`` has asked its run to end."""
+    """``mirror stop`` or ``mirror hold`` has asked its run to end."""
+
+    latch: str = ""
+    """Why it is held until a person releases it; empty: it was only stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,7 @@ def _follow(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Ne
         return _end(now, event, unix_ms, backoff)
     if now.then is FlowState.HELD:
         held = _enter(now, FlowState.HELD, unix_ms, reason=now.reason, failures=0)
-        return replace(held, by_other_run=now.by_other_run), "none"
+        return replace(held, by_other_run=now.by_other_run, by_latch=now.by_latch), "none"
     if now.then is None:
         return _back_off(now, event, unix_ms, backoff)
     if event == JobEnded("cut short"):
@@ -239,14 +242,17 @@ def _stop(now: Supervised, event: Event, _unix_ms: int, _backoff: Backoff) -> Ne
         if now.then is FlowState.ENDED:
             return now, "none"
         is_taken = isinstance(event, OtherRunClaimed)
-        return replace(now, then=FlowState.HELD, reason=_why_held(event), by_other_run=is_taken), action
+        is_latched = isinstance(event, Held) and bool(event.latch)
+        reason = _why_held(event)
+        return replace(now, then=FlowState.HELD, reason=reason, by_other_run=is_taken, by_latch=is_latched), action
     reason = "" if now.then is FlowState.HELD else now.reason  # what holds it counts no more
     return replace(now, then=FlowState.ENDED, reason=reason), action
 
 
 def _hold(now: Supervised, event: Event, unix_ms: int, _backoff: Backoff) -> Next:
     held = _enter(now, FlowState.HELD, unix_ms, reason=_why_held(event), failures=0)
-    return replace(held, by_other_run=isinstance(event, OtherRunClaimed)), "none"
+    is_latched = isinstance(event, Held) and bool(event.latch)
+    return replace(held, by_other_run=isinstance(event, OtherRunClaimed), by_latch=is_latched), "none"
 
 
 def _latch(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Next:
@@ -260,7 +266,8 @@ def _latch(now: Supervised, event: Event, unix_ms: int, backoff: Backoff) -> Nex
 def _why_held(event: Event) -> str:
     if isinstance(event, OtherRunClaimed):
         return f"another run of this flow took over: {event.run} on {event.host}"
-    return "mirror stop or mirror hold has stopped it"
+    assert isinstance(event, Held)  # noqa: S101 - TABLE
+    return event.latch or "mirror stop has stopped it"
 
 
 def _end(now: Supervised, _event: Event, unix_ms: int, _backoff: Backoff) -> Next:

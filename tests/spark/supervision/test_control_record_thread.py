@@ -103,7 +103,7 @@ def test_a_flow_that_is_released_while_its_stream_begins_to_hold_it_begins_again
     site.control.claim("run1")
     site.control.hold(by_latch=True)
     if released == "after":
-        site.posts(Held())
+        site.posts(Held(latch.held_line("f")))
         assert site.client().resume() is not None
     site.posts(Resumed())
 

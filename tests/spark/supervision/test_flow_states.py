@@ -216,7 +216,7 @@ def test_a_flow_is_held_until_it_is_resumed_also_if_it_is_edited(flow: Flow, eve
 @pytest.mark.parametrize("last", [AWAY, Refused("no topic", None), JobEnded("cut short")])
 def test_a_flow_is_held_however_its_job_ends(flow: Flow, last: Event) -> None:
     flow.after(Due(), Began(), Edited(), Held(), Began(), last)
-    assert (flow.state, flow.now.reason) == (FlowState.HELD, "mirror stop or mirror hold has stopped it")
+    assert (flow.state, flow.now.reason) == (FlowState.HELD, "mirror stop has stopped it")
 
 
 @pytest.mark.parametrize("before", [(), (Began(),), (Began(), Held()), (Edited(),)])
@@ -226,6 +226,14 @@ def test_a_flow_that_its_latch_holds_is_held_until_it_is_released(flow: Flow, be
     assert flow.after(Held(), Edited(), Held()) == "none"
     assert flow.after(Resumed()) == "run"
     assert not flow.now.by_latch
+
+
+@pytest.mark.parametrize("before", [(AWAY,), (Began(), Held("held since 8"), AWAY), (Held("held since 8"),)])
+def test_a_flow_whose_latch_its_control_finds_is_held_by_it_whatever_ends_its_job(
+    flow: Flow, before: tuple[Event, ...]
+) -> None:
+    flow.after(Due(), *before, Held("held since 8"), JobEnded("in order"))
+    assert (flow.state, flow.now.reason, flow.now.by_latch) == (FlowState.HELD, "held since 8", True)
 
 
 def test_a_flow_that_its_latch_holds_while_it_ends_has_ended(flow: Flow) -> None:
