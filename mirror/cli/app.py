@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import typer
 from typer._click.exceptions import NoSuchOption  # Typer has no public name for it
@@ -22,7 +22,9 @@ from mirror.cli.options import COMPLETES
 from mirror.errors import FlowHeld
 from mirror.exit_status import FAILED, HELD
 from mirror.extras import REPORT, SPARK, require
+from mirror.spark.driver.job_options import LOG_FORMAT
 from mirror.spark.driver.launch.unfailing_output import replace_standard_streams
+from mirror.telemetry.logs import FORMAT
 from mirror.version import VERSION
 
 
@@ -86,6 +88,10 @@ class LazyGroup(TyperGroup):
             self.add_command(_load(args[0]), args[0])
         return super().resolve_command(ctx, args)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take ``--log-format`` from before or after the subcommand's name: each subcommand has it."""
+        return super().parse_args(ctx, [*_log_format(args), *args])
+
     def invoke(self, ctx: Any) -> Any:
         """Run the subcommand, and report its error as lines on stderr and an exit status."""
         debug = ctx.params["debug"] or "--debug" in ctx.args  # before or after the subcommand's name
@@ -100,6 +106,18 @@ class LazyGroup(TyperGroup):
         except Exception as error:  # noqa: BLE001 - no traceback reaches a user who did not request it
             print_error(error, debug=debug)
             raise typer.Exit(HELD if isinstance(error, FlowHeld) else FAILED) from None
+
+
+def _log_format(args: list[str]) -> list[str]:
+    """Remove ``--log-format`` and its value from behind the subcommand in ``args``, and return them."""
+    name = LOG_FORMAT.name
+    end = args.index("--") if "--" in args else len(args)
+    for number, one in enumerate(args[:end]):
+        if one == name or one.startswith(f"{name}="):
+            found = args[number : number + (2 if one == name else 1)]
+            del args[number : number + len(found)]
+            return found
+    return []
 
 
 def _with_hint(error: NoSuchOption) -> NoSuchOption:
@@ -149,12 +167,19 @@ def _version(requested: bool) -> None:
 
 @app.callback()
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", envvar="MIRROR_DEBUG", help="Show tracebacks of errors.")] = False,
-    version: Annotated[
+    debug: Annotated[  # noqa: ARG001 - the group reads it
+        bool, typer.Option("--debug", envvar="MIRROR_DEBUG", help="Show tracebacks of errors.")
+    ] = False,
+    version: Annotated[  # noqa: ARG001 - its callback reads it
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    log_format: Annotated[
+        Literal["text", "json"] | None, typer.Option(LOG_FORMAT.name, envvar=FORMAT, help=LOG_FORMAT.help)
+    ] = None,
 ) -> None:
     """Copy topics from one Kafka cluster to another, on Spark."""
+    if log_format is not None:
+        os.environ[FORMAT] = log_format  # processes that the command starts have it, too
 
 
 def main() -> None:

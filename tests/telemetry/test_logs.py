@@ -44,6 +44,10 @@ def test_events_are_logged_as_json_lines(capsys: pytest.CaptureFixture[str], mon
         ("ERROR", "expired"),
     ]
     own = partition_id(PERIOD, "orders", 1, 0)
+    assert [line["event"] for line in lines] == ["mirror.delivery.expired", "mirror.retry", "mirror.partition"]
+    assert {(line["mirror.flow"], line["mirror.topic"], line["mirror.partition"]) for line in lines} == {
+        ("f", "orders", 1)
+    }
     assert {(line["trace_id"], line["span_id"]) for line in lines} == {(own.trace_hex, own.span_hex)}
     assert lines[0]["cause"] == "not enough replicas"
     assert lines[0]["may_have_been_written"] is True
@@ -63,3 +67,14 @@ def test_complete_partition_is_not_logged(capsys: pytest.CaptureFixture[str], mo
     configure(monkeypatch)
     logs.log_partition(result(1), PERIOD, 0)
     assert capsys.readouterr().err == ""
+
+
+def test_a_line_about_a_flow_names_it_as_spans_do() -> None:
+    line = json.loads(logs.json_line("WARNING", "mirror.warning", 'flow a.b-1: "late"\nagain', 0.25))
+    assert line == {
+        "time": "1970-01-01T00:00:00.250Z",
+        "level": "WARNING",
+        "event": "mirror.warning",
+        "message": 'flow a.b-1: "late"\nagain',
+        "mirror.flow": "a.b-1",
+    }

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from mirror.telemetry.logs import FORMAT, FORMATS, is_json
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -43,6 +45,7 @@ WAIT: Final = Option(
 ALL: Final = Option("--all", f"Show all partitions at the end, not only the {MAX_PARTITIONS_SHOWN} worst.")
 JSON: Final = Option("--json", "Print JSON, and nothing else, on stdout.")
 DEBUG: Final = Option("--debug", "Show tracebacks of errors.")
+LOG_FORMAT: Final = Option("--log-format", "What stderr gets, also from tasks: text, or a JSON object in each line.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,10 @@ def parse_with_config(parser: argparse.ArgumentParser, arguments: Sequence[str])
     """Return the options of ``parser``, and ``--config``, by name. Exits with status 2 if they are wrong."""
     default = os.environ.get(CONFIG_VARIABLE) or None
     parser.add_argument(CONFIG.name, type=Path, default=default, help=f"{CONFIG.help} (else {CONFIG_VARIABLE})")
+    parser.add_argument(LOG_FORMAT.name, choices=FORMATS, help=f"{LOG_FORMAT.help} (else {FORMAT})")
     options = vars(parser.parse_args(arguments))
+    if log_format := options.pop("log_format"):
+        os.environ[FORMAT] = log_format  # tasks get it from here
     if options["config"] is None:
         parser.error(
             f"{CONFIG.name} is missing, and so is the environment variable {CONFIG_VARIABLE}; give one of them"
@@ -103,4 +109,5 @@ def parse_with_config(parser: argparse.ArgumentParser, arguments: Sequence[str])
 def as_arguments(values: Mapping[Option, object], flags: Mapping[Option, bool]) -> list[str]:
     """Return the arguments of a command line: options with a value unless it is None, and flags that are set."""
     arguments = [text for option, value in values.items() if value is not None for text in (option.name, str(value))]
-    return [*arguments, *(option.name for option, is_set in flags.items() if is_set)]
+    log_format = [LOG_FORMAT.name, "json"] if is_json() else []  # the driver's host may have another environment
+    return [*arguments, *(option.name for option, is_set in flags.items() if is_set), *log_format]

@@ -54,6 +54,27 @@ def test_with_json_stdout_has_only_json() -> None:
     assert "a table" not in done.stderr
 
 
+def test_each_line_of_a_log_for_programs_is_a_json_object(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MIRROR_LOG_FORMAT", "json")
+    consoles = Consoles()
+    consoles.progress("flow f: planning")
+    consoles.set_live_text("f", "half")
+    consoles.warning("late\nvery")
+    consoles.report(FlowError("broken"), debug=True)
+    consoles.print_table("a table")
+    out, err = capfd.readouterr()
+    lines = [json.loads(line) for line in err.splitlines()]
+    assert [(line["level"], line["message"].splitlines()[0]) for line in lines] == [
+        ("INFO", "flow f: planning"),
+        ("WARNING", "late"),
+        ("ERROR", "broken"),
+        ("ERROR", "mirror.errors.FlowError: broken"),
+    ]
+    assert (lines[0]["mirror.flow"], out) == ("f", "a table\n")
+
+
 def test_without_json_stdout_has_tables() -> None:
     done = _script()
     assert sorted(done.stdout.splitlines()) == ["a library", "a process", "a table"]

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, Final, cast
@@ -28,9 +29,10 @@ from mirror.spark.driver.launch.unfailing_output import unfailing
 from mirror.spark.driver.output.error_report import error_lines, is_expected, unexpected_hint
 from mirror.spark.driver.output.progress_lines import stamped
 from mirror.spark.driver.output.terminal import Terminal
+from mirror.telemetry.logs import is_json, json_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -51,6 +53,7 @@ class Consoles:
         )
         self.err: Final = Terminal(_stderr(), terminal="stderr" in terminals, encoding=encoding)
         self._json: IO[str] | None = None
+        self._logs_json: Final = is_json()
         self._live: Final = dict[str, str]()
         self._lock: Final = threading.RLock()
 
@@ -88,15 +91,15 @@ class Consoles:
 
     def error(self, text: str) -> None:
         """Print problems on stderr, one per line."""
-        self._print_marked("mirror", text)
+        self._print("ERROR", text, _marked("mirror", text))
 
     def warning(self, text: str) -> None:
         """Print warnings on stderr, one per line. A warning does not stop a flow."""
-        self._print_marked("mirror: warning", text)
+        self._print("WARNING", text, _marked("mirror: warning", text))
 
     def info(self, text: str) -> None:
         """Print information on stderr, one line each."""
-        self._print_marked("mirror: info", text)
+        self._print("INFO", text, _marked("mirror: info", text))
 
     def report(self, error: Exception, *, debug: bool, prefix: str = "") -> str:
         """Print ``error`` on stderr, each line with ``prefix``, and return it as one line without the prefix.
@@ -115,15 +118,14 @@ class Consoles:
     def progress(self, text: str) -> None:
         """Print on stderr, with the time, what the run is doing or how far it is."""
         line = stamped(printable(text), datetime.now().astimezone(), terminal=self.err.is_terminal)
-        with self._lock, self._without_live_line():
-            self.err.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._print("INFO", text, [line])
 
     def set_live_text(self, flow: str, text: str) -> None:
         """Replace the text about ``flow`` in the last line of the terminal; "" removes it.
 
         Does nothing if stderr is not a terminal.
         """
-        if not self.err.is_terminal:
+        if not self.err.is_terminal or self._logs_json:
             return
         with self._lock, self._without_live_line():
             if text:
@@ -146,16 +148,21 @@ class Consoles:
         self.err.file.write(text)
         self.err.file.flush()
 
-    def _print_marked(self, mark: str, text: str) -> None:
-        with self._lock, self._without_live_line():
-            for line in text.splitlines():
-                self.err.print(f"{mark}: {printable(line)}", markup=False, highlight=False, soft_wrap=True)
-
     def traceback(self, text: str) -> None:
         """Print a traceback on stderr."""
+        self._print("ERROR", text, text.splitlines())
+
+    def _print(self, level: str, text: str, lines: Sequence[str]) -> None:
+        """Print ``lines``, or ``text`` as one line of JSON if logs are to be JSON."""
+        if self._logs_json:
+            lines = [json_line(level, f"mirror.{level.lower()}", text, time.time())]
         with self._lock, self._without_live_line():
-            for line in text.splitlines():
+            for line in lines:
                 self.err.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _marked(mark: str, text: str) -> list[str]:
+    return [f"{mark}: {printable(line)}" for line in text.splitlines()]
 
 
 def _piped(variable: str) -> IO[str] | None:
