@@ -35,6 +35,8 @@ PROPERTIES: Final = {
     "broker.session.timeout.ms": "120000",
     "broker.heartbeat.interval.ms": "500",
     "auto.leader.rebalance.enable": "false",
+    # The records are older than a week: brokers delete such half a minute after they have started.
+    "log.retention.ms": "-1",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.num.partitions": str(COORDINATORS),
