@@ -264,6 +264,24 @@ def test_only_committed_records_are_counted() -> None:
     assert (run.copy.result.records, run.copy.result.gaps, run.copy.result.end) == (5, {"compacted": 2}, 7)
 
 
+@pytest.mark.parametrize("opened", [False, True])
+def test_copy_that_is_released_before_its_end_closes_its_writer(opened: bool) -> None:
+    """Its task has failed. Otherwise the producer of its transactions would stay, with its thread and connections."""
+    run = CopyHarness(10)
+    if opened:
+        run.opened(0).fetch(made(0, 2))
+    run.copy.release()
+    assert run.writer.closed is not None
+
+
+def test_copy_that_is_released_while_its_attempt_ends_closes_its_writer_once() -> None:
+    run = CopyHarness(10).opened(0)
+    run.fetch(made(0, 2))
+    run.fail(0, RecordRejected("odd", 87))
+    assert run.writer.closed is not None
+    run.copy.release()
+
+
 def test_gaps_that_were_read_and_not_committed_are_not_counted_twice() -> None:
     run = CopyHarness(10).opened(0)
     run.fetch(made(0, 2), made(4, 2), made(8, 2))

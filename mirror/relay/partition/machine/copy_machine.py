@@ -23,6 +23,7 @@ from mirror.relay.futures import as_mirror_error
 from mirror.relay.partition.across_attempts.commit_recorder import CommitRecorder
 from mirror.relay.partition.across_attempts.copy_parts import CopyParts
 from mirror.relay.partition.attempts.attempt import CopyAttempt
+from mirror.relay.partition.limits import ABORT_TIMEOUT_MS
 from mirror.relay.partition.machine.copying import AttemptEnd, Copying
 from mirror.relay.partition.machine.ending import Ending
 from mirror.relay.partition.machine.opening import Opening
@@ -44,7 +45,7 @@ _ENDING: Final = frozenset({CopyState.ABORTING, CopyState.BACKING_OFF})
 """The states that last no longer than some time."""
 
 _UNRECORDED: Final = frozenset({CopyState.BACKING_OFF, CopyState.DONE})
-"""The states in which an error does not become the outcome of an attempt."""
+"""The states in which an error does not become the outcome of an attempt; its writer is closed."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -78,7 +79,12 @@ class CopyMachine:
         return self._ending.until_ms if self.state in _ENDING else FOREVER_MS
 
     def release(self) -> None:
-        """Free the stages, which refer to the copy; nothing is to be stepped any more."""
+        """Free the stages, which refer to the copy; nothing is to be stepped any more.
+
+        If the task has failed before the copy has ended, its writer is closed: an open transaction is aborted.
+        """
+        if self.state not in _UNRECORDED and not (self.state is CopyState.ABORTING and self._ending.is_closed):
+            self._writer.close(ABORT_TIMEOUT_MS)
         self.state, self._copying = CopyState.DONE, None
         self._commits.begin(None, self._writer)  # it and the last attempt refer to each other
         for part in ("_parts", "_commits", "_opening", "_ending", "_writer"):

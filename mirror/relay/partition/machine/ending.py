@@ -35,7 +35,8 @@ class Ending:
         self._attempt: Final = attempt
         self._changes_way = False
         self._final_commit: Future[None] | None = None
-        self._is_closed = False
+        self.is_closed = False
+        """Whether the writer was closed."""
         self._pause_ms = 0
         self._paused_until_ms = now
 
@@ -68,7 +69,7 @@ class Ending:
             counts, _ = self._attempt.commits.take_result(now) or (None, None)
             if counts is not None:
                 self._commits.record(counts)
-        if not self._is_closed:
+        if not self.is_closed:
             return CopyEvent.COMMITTED
         if self._changes_way and not parts.retry.winding_up:
             return CopyEvent.CONTINUES
@@ -86,14 +87,14 @@ class Ending:
         self._close()
 
     def _close(self) -> None:
-        self._is_closed = True
+        self.is_closed = True
         closed = self._writer.close(ABORT_TIMEOUT_MS)
         self._parts.call.begin(self._final_commit or closed)
 
     def abandon(self, now: int) -> None:
         """Free what the attempt holds, although its end has failed, and wait for the time of the backoff."""
         self._release(now)
-        if not self._is_closed:
+        if not self.is_closed:
             self._close()
         # None: no attempt follows, as `take_backoff` finds. A retry that is due at once could fail in the same way.
         self._pause_ms = max(self._parts.retry.next_backoff_ms() or 0, CONFIRM_MS)
