@@ -27,12 +27,14 @@ WITHOUT_CLUSTERS: Final = frozenset(
     ["init", "report", "check-config", "config-schema", "completion", "import", "lint", "demo", "sandbox"]
 )
 """Commands that contact no configured cluster."""
-WAITING: Final = {"run", "stream", "exporter"}
+WAITING: Final = {"run", "stream", "exporter", "cutover"}
 """They begin Spark beside the check that prints the line (tests/spark/driver/test_flows_waiting.py), and a stream waits
-for its clusters, which the exporter shows as away; no --timeout bounds how long they go on."""
+for its clusters, which the exporter shows as away; a switch has its own deadline. No --timeout bounds how long they go
+on."""
 DIAGNOSING: Final = {"doctor"}
 """It takes a tenth of the time for each step, and prints what it finds of each cluster instead."""
 
+BOUNDS: Final = '"default.api.timeout.ms" = 500\n"request.timeout.ms" = 400'
 CONFIGURATION = """
 [clusters.{name}-a]
 "bootstrap.servers" = "{source}"
@@ -117,6 +119,24 @@ def test_each_command_names_the_cluster_and_ends_in_time(
     ]
     assert silent == [], err
     assert [call.name for call in calls if call.outcome in {0, None}] == [], "none has succeeded"
+
+
+def test_a_switch_names_the_clusters_and_begins_nothing(
+    tmp_path: Path, servers: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(concurrent_calls, "_FIRST_NOTICE_S", 0.2)
+    config = tmp_path / "mirror.toml"
+    text = CONFIGURATION.format(name="c", source=servers[0], target=servers[1])
+    for line, more in {"[clusters.c-a]": BOUNDS, "[clusters.c-b]": BOUNDS, "[flows.f]": 'naming = "identity"'}.items():
+        text = text.replace(line, f"{line}\n{more}")
+    config.write_text(f'{text}[switches.s]\nflows = ["f"]\n')
+    folder = tmp_path / "proofs"
+    with pytest.raises(MirrorError, match="cluster c-b"):
+        _load("cutover").main(["--config", str(config), "--folder", str(folder), "s"], standalone_mode=False)
+    err = capsys.readouterr().err
+    assert "cluster c-a has not answered for 0 s" in err
+    assert "cluster c-b has not answered for 0 s" in err
+    assert not folder.exists()
 
 
 def test_commands_without_clusters_take_no_configuration() -> None:

@@ -12,10 +12,11 @@ import typer
 from mirror.cli.console import print_error, print_notice, print_warning
 from mirror.cli.options import AsJson, Config, Debug, SecretsDir
 from mirror.config.load import load
-from mirror.errors import KafkaError, MirrorError, printable
+from mirror.errors import MirrorError, printable
 from mirror.exit_status import ATTENTION, DONE, FAILED
 from mirror.relay.progress.stored_record import plain
 from mirror.runtime.clock import SystemClock
+from mirror.spark.clusters import Clusters
 from mirror.spark.holding import user
 from mirror.switch.acl_fence import denial
 from mirror.switch.acting import ClusterSite, Files
@@ -26,7 +27,6 @@ from mirror.switch.readiness import blockers
 from mirror.switch.record import State
 
 if TYPE_CHECKING:
-    from mirror.client import Admin
     from mirror.config.models import MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
 
@@ -87,11 +87,12 @@ def cutover(
         rollback=rollback,
         until=_state(until) or State.DONE,
     )
+    ids = _ids(loaded, switch, needs_source=dry_run)
     with ClusterSite(loaded, switch, terms, Files(config, secrets_dir, folder), print_notice) as site:
         if dry_run:
             raise typer.Exit(_dry_run(loaded, switch, site))
         folder.mkdir(parents=True, exist_ok=True)
-        outcome = _run(site, switch, terms, debug=debug)
+        outcome = _run(site, switch, terms, ids, debug=debug)
     if as_json:
         print(json.dumps({"switch": name, "status": outcome.status, **plain(outcome.record)}, indent=2))
     for line in outcome.lines:
@@ -99,11 +100,23 @@ def cutover(
     raise typer.Exit(outcome.status)
 
 
-def _run(site: ClusterSite, switch: SwitchConfig, terms: Terms, *, debug: bool) -> CutoverOutcome:
+def _ids(config: MirrorConfig, switch: SwitchConfig, *, needs_source: bool) -> tuple[str, str]:
+    """Return the ids of the source and of the target; an empty one if the source is away, which OPEN does not need."""
+    flow = config.flows[switch.flows[0]]
+    with Clusters(config) as clusters:
+        away = clusters.away((flow.source, flow.target), print_notice)
+        for name, error in away.items():
+            if name == flow.target or needs_source:
+                raise error
+        source = "" if flow.source in away else clusters.side(flow.source).cluster.cluster_id
+        return source, clusters.side(flow.target).cluster.cluster_id
+
+
+def _run(site: ClusterSite, switch: SwitchConfig, terms: Terms, ids: tuple[str, str], *, debug: bool) -> CutoverOutcome:
     operator = Operator(site, terms, f"{user()}, process {os.getpid()}", SystemClock().unix_ms)
     try:
         site.prepare()
-        operator.claim(switch.flows, (_id_of(site.source), site.target.describe_cluster().cluster_id))
+        operator.claim(switch.flows, ids)
         outcome = Cutover(operator, terms, print_notice, site.why_bypassed).run()
         operator.leave()
     except MirrorError as error:
@@ -113,14 +126,6 @@ def _run(site: ClusterSite, switch: SwitchConfig, terms: Terms, *, debug: bool) 
         line = "interrupted: the same command goes on, --rollback goes back if it is not open"
         return CutoverOutcome(record=operator.record, status=status_of_error(operator.record, 130), lines=(line,))
     return outcome
-
-
-def _id_of(source: Admin) -> str:
-    """Return the id of the source; empty if it does not answer, which a switch that is open does not need."""
-    try:
-        return source.describe_cluster().cluster_id
-    except KafkaError:
-        return ""
 
 
 def _dry_run(config: MirrorConfig, switch: SwitchConfig, site: ClusterSite) -> int:
