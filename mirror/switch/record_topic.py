@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mirror.errors import FlowError
-from mirror.relay.progress.fenced_writer import FencedWriter
+from mirror.relay.progress.fenced_writer import FencedWriter, switch_transactional_id
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, switch_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.switch.record import KEY, SwitchRecord, parse, to_bytes
@@ -17,18 +17,13 @@ CALL_MS: Final = 5_000
 _READ_MS: Final = 20_000
 
 
-def transactional_id(switch: str) -> str:
-    """Return the id under which operators of a switch store its record."""
-    return f"mirror.{switch}.switch"
-
-
 class KafkaRecordTopic:
     """Reads and writes the record in a cluster's topic, which has to exist."""
 
     def __init__(self, options: Mapping[str, object], switch: str) -> None:
         """``options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
         self._topic: Final = FlowTopic(options, switch_topic_of(switch))
-        self._writer: Final = FencedWriter(self._topic, transactional_id(switch), CALL_MS)
+        self._writer: Final = FencedWriter(self._topic, switch_transactional_id(switch), CALL_MS)
 
     def close(self) -> None:
         """Release the producer."""

@@ -23,6 +23,11 @@ def groups_transactional_id(flow: str) -> str:
     return f"mirror.{flow}.groups"
 
 
+def switch_transactional_id(switch: str) -> str:
+    """Return the id under which operators of a switch store its record, on both clusters."""
+    return f"mirror.{switch}.switch"
+
+
 class FencedWriter:
     """Writes records in transactions. Its calls wait for the target; use it in one thread.
 

@@ -84,6 +84,12 @@ _DELETES: Final = Use('[`on-topic-deleted = "delete"`](#deleted-topics)', lambda
 _ACLS: Final = Use("[`acls`](#acls)", lambda found, _: found.flow.acls.sync)
 _REVERSE: Final = Use("`mirror groups --reverse --commit`")
 _HOLD: Final = Use("`mirror hold`")
+_SWITCH: Final = Use("[`switches`](#switches)", lambda found, _: bool(found.switches))
+_DENIES: Final = Use(
+    '[`switches`](#switches) with `fence = "acl"`',
+    lambda found, _: any(found.config.switches[name].fence == "acl" for name in found.switches),
+)
+_ABORTS: Final = Use("`mirror cutover --abort-open`")
 _TAKEOVER: Final = Use("a [takeover](../mirror/migration/README.md#afterwards)")
 
 # --- what they are on
@@ -149,6 +155,28 @@ def _written(topic: Callable[[str], str], id_of: Callable[[str], str], when: Use
     return [
         Permission(_own(_topic, topic), (_WRITE, _READ), why, when),
         Permission(_own(_id, id_of), (_DESCRIBE,), why, when),
+    ]
+
+
+def _of_switches(on: Callable[..., Resource], cluster: Resource) -> list[Permission]:
+    """Return the permissions of the switches of a flow on one of its clusters."""
+    topic = on(
+        _topic,
+        "topic `mirror-progress.SWITCH.switch.internal`",
+        lambda found: [flow_topic.switch_topic_of(name) for name in found.switches],
+        _WRITTEN,
+    )
+    ids = on(
+        _id,
+        "transactional id `mirror.SWITCH.switch`",
+        lambda found: [fenced_writer.switch_transactional_id(name) for name in found.switches],
+        (_WRITE,),
+    )
+    why = "its clients cannot be switched"
+    return [
+        Permission(topic, (_WRITE, _READ), why, _SWITCH),
+        Permission(ids, (_DESCRIBE,), why, _SWITCH),
+        Permission(cluster, (_DESCRIBE, _ALTER), why, _DENIES),
     ]
 
 
@@ -243,6 +271,9 @@ PERMISSIONS: Final[list[Permission]] = [
     Permission(_source_cluster, (_DESCRIBE,), "ACLs are not brought in step", _ACLS),
     Permission(_target_cluster, (_DESCRIBE, _ALTER), "ACLs are not brought in step", _ACLS),
     *_written(_inventory, fenced_writer.transactional_id, _ACLS, "ACLs are not brought in step"),
+    # Switches.
+    *_of_switches(_on_source, _source_cluster),
+    *_of_switches(_on_target, _target_cluster),
 ]
 
 NOT_LOOKED_UP: Final[list[Permission]] = [
@@ -257,6 +288,12 @@ NOT_LOOKED_UP: Final[list[Permission]] = [
         _on_source(_id, "transactional ids of the source's producers"),
         (_DESCRIBE,),
         "it is not shown since when a transaction is open",
+    ),
+    Permission(
+        _on_source(_id, "transactional ids of the source's producers"),
+        (_WRITE,),
+        "open transactions keep a switch waiting",
+        _ABORTS,
     ),
     Permission(_on_source(_topic, "topic `mirror-progress.OTHER.internal`"), (_READ,), _NOT_BACK, _BACK),
     Permission(_on_source(_topic, "the copies of flows in the other direction"), (_READ,), _NOT_BACK, _BACK),

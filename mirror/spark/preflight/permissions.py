@@ -88,6 +88,11 @@ class FlowPermissions:
         """Whether all batches have to."""
         return self.flow.exactly_once and self.flow.exactly_once_by == Way.SEQUENCES.value
 
+    @property
+    def switches(self) -> list[str]:
+        """The switches that move the clients of this flow."""
+        return [name for name, one in self.config.switches.items() if self.flow.name in one.flows]
+
     def partitions(self, side: Side, topic: str) -> int:
         """Return the number of partitions of a topic; 0 if it does not exist, or is not known."""
         found = self.allowed.get((side, Kind.TOPIC), {}).get(topic)

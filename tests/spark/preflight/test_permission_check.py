@@ -9,6 +9,7 @@ import pytest
 
 from mirror.client import AclOperation, TopicPartition
 from mirror.config.models import FlowConfig
+from mirror.config.switch_settings import SwitchConfig
 from mirror.relay.progress.committed import SHARDS, lazy_group_of
 from mirror.spark.preflight.permission_check import MissingPermissions, missing_permissions
 from mirror.spark.preflight.permission_table import PERMISSIONS, progress_groups, transactional_ids
@@ -34,9 +35,11 @@ def granted(
     *,
     topics: Collection[str] = TOPICS,
     groups: Collection[str] | None = None,
+    switches: Collection[SwitchConfig] = (),
 ) -> FlowPermissions:
     """Everything that the flow uses is there and allowed, but for what is ``changed``: ``source topic orders``."""
-    found = FlowPermissions(config=config_of(config), flow=config, topics=topics, groups=groups)
+    switched = config_of(config).model_copy(update={"switches": {one.name: one for one in switches}})
+    found = FlowPermissions(config=switched, flow=config, topics=topics, groups=groups)
     left = dict(changed or {})
     for kind in Kind:
         for one in PERMISSIONS:
@@ -64,6 +67,7 @@ def missing(
     return missing_permissions(granted(config, changed, groups=groups))
 
 
+SWITCH = SwitchConfig(name="move", flows=("f",))
 FLOW = flow(topics=["orders", "clicks"], exactly_once_by="transactions")
 
 
@@ -426,6 +430,35 @@ def test_the_cluster_s_permissions_are_named_with_the_command() -> None:
     line = only_warning({"target the ACLs": without(ALTER)}, WITH_ACLS)
     assert "the permission Alter on the ACLs of cluster b is missing" in line
     assert missing(WITH_ACLS, {"source the ACLs": without(ALTER)}) == NONE
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_what_a_switch_needs_on_both_clusters_is_named_with_the_commands(side: str) -> None:
+    lacking = {
+        f"{side} topic mirror-progress.move.switch.internal": HIDDEN,
+        f"{side} transactional id mirror.move.switch": HIDDEN,
+        f"{side} the ACLs": without(ALTER),
+    }
+    found = missing_permissions(granted(FLOW, lacking, switches=[SWITCH]))
+    assert found.problems == []
+    cluster, why = {"source": "a", "target": "b"}[side], "is missing: its clients cannot be switched"
+    topic, transactional_id, acls = found.warnings
+    assert f"topic mirror-progress.move.switch.internal of cluster {cluster} {why}" in topic
+    assert topic.endswith(f"{TO_CREATE} --topic mirror-progress.move.switch.internal")
+    assert f"transactional id mirror.move.switch of cluster {cluster} {why}" in transactional_id
+    assert transactional_id.endswith("--operation Describe --operation Write --transactional-id mirror.move.switch")
+    assert f"the permission Alter on the ACLs of cluster {cluster} {why}" in acls
+
+
+def test_a_switch_with_a_hook_alters_no_acl_and_one_of_other_flows_needs_nothing() -> None:
+    hook = SwitchConfig(name="move", flows=("f",), fence="hook")
+    assert (Side.SOURCE, Kind.CLUSTER) not in needed_by(hook)
+    assert (Side.SOURCE, Kind.CLUSTER) in needed_by(SWITCH)
+    assert needed_by(SwitchConfig(name="move", flows=("other",))) == needed_by()
+
+
+def needed_by(*switches: SwitchConfig) -> set[tuple[Side, Kind]]:
+    return {place for place, names in granted(FLOW, switches=switches).allowed.items() if names}
 
 
 # --- what is asked, and how much of it
