@@ -12,6 +12,7 @@ from mirror.cli.app import app
 from mirror.cli.commands import hold as command
 from mirror.client import Admin
 from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of
+from mirror.runtime.clock import SystemClock
 from mirror.spark import holding
 from mirror.spark.run_control import RunControlClient
 from tests.relay.fake_pair import FLOW, FakePair
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 class Site:
     def __init__(self, pair: FakePair, file: Path) -> None:
         self.pair, self.file = pair, file
+        self.ahead_ms = 0
+        """How far the clock is ahead by the pauses of commands, which take no time."""
         for topic in (group_topic_of(FLOW), inventory_topic_of(FLOW)):
             pair.target.add_topic(topic)
         pair.write(b"a", b"b")
@@ -36,16 +39,23 @@ class Site:
             f'[flows.{FLOW}]\nsource = "paris"\ntarget = "berlin"\ntopics = ["t"]\n'
         )
 
+    def unix_ms(self) -> int:
+        return SystemClock().unix_ms() + self.ahead_ms
+
+    def pause(self, seconds: float) -> None:
+        self.ahead_ms += round(seconds * 1000)
+
     def type(self, name: str, *arguments: str) -> Result:
         return CliRunner().invoke(app, [name, *arguments, "--config", str(self.file)])
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr(holding, "SETTLED_MS", 0)
+    found = Site(FakePair(monkeypatch), tmp_path / "mirror.toml")
     monkeypatch.setattr(holding, "user", lambda: "ada on h1")
-    monkeypatch.setattr(command, "pause", lambda _: None)
-    return Site(FakePair(monkeypatch), tmp_path / "mirror.toml")
+    monkeypatch.setattr(holding, "SystemClock", lambda: found)
+    monkeypatch.setattr(command, "pause", found.pause)
+    return found
 
 
 def test_a_flow_is_held_and_released(site: Site) -> None:
@@ -59,7 +69,8 @@ def test_a_flow_is_held_and_released(site: Site) -> None:
     assert json.loads(site.type("release", FLOW, "--json").stdout)["generation"] == 2
 
 
-def test_a_run_that_does_not_end_is_named(site: Site) -> None:
+def test_a_run_that_does_not_end_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "pause", lambda _: None)
     with Admin({"bootstrap.servers": site.pair.target.bootstrap}) as target:
         RunControlClient(target, FLOW, "run-1").claim()
     held = site.type("hold", FLOW, "--why", "loss", "--no-wait")

@@ -34,6 +34,7 @@ RESULT = {
     "expiries": list,
     "target_losses": list,
     "retries": int,
+    "failures": dict,
     "stuck_since_ms": type(None),
     "withheld": type(None),
     "counted": str,
