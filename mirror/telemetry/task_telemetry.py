@@ -167,11 +167,12 @@ class TaskTelemetry:
         """
         self._finished.set()
         report = self._report()
-        if not self._export_task():
+        exported = self._export_task()
+        if not self._settings.traces:
             return report
-        flushed = self._exports.flush(_FLUSH_MS)
+        flushed = self._exports.flush(_FLUSH_MS)  # spans of slow records wait also where the period is not sampled
         dropped = self._dropped_since()
-        return replace(report, exported=flushed and not dropped.get("traces"), dropped=dropped)
+        return replace(report, exported=exported and flushed and not dropped.get("traces"), dropped=dropped)
 
     def _facts(self) -> TaskFacts:
         return TaskFacts(

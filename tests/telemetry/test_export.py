@@ -34,6 +34,15 @@ pytestmark = pytest.mark.timeout(120)
 
 PERIOD = period_id("f", "run-1", 0)
 HTTP = {"OTEL_BSP_SCHEDULE_DELAY": "20"}
+SLOW = SlowRecord(
+    trace=str(period_id("producer", "its", 1)),
+    offset=7,
+    target_offset=8,
+    appended_ms=AT_MS,
+    received_ms=AT_MS + 1,
+    sent_ms=AT_MS + 2,
+    acknowledged_ms=AT_MS + 900,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -203,24 +212,29 @@ def test_partition_span_is_exported_while_others_are_copied(monkeypatch: pytest.
 
 
 def test_slow_records_are_exported_at_once_if_a_backend_takes_traces(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = SlowRecord(
-        trace=str(period_id("producer", "its", 1)),
-        offset=7,
-        target_offset=8,
-        appended_ms=AT_MS,
-        received_ms=AT_MS + 1,
-        sent_ms=AT_MS + 2,
-        acknowledged_ms=AT_MS + 900,
-    )
     with receiver.http() as (address, taken):
         asked = of_environment(address, monkeypatch, **HTTP, MIRROR_TRACE_SLOW_MS="500")
         telemetry = a_task_of(asked)
         assert telemetry.slow_ms == 500
-        telemetry.record_was_slow(a_range(0), slow)
+        telemetry.record_was_slow(a_range(0), SLOW)
         eventually(lambda: len(taken.spans) == 4, what="the way of the record")
         telemetry.finish()
     (whole,) = taken.named("mirror.record")
-    assert (whole.trace, whole.parent) == (period_id("producer", "its", 1).trace_hex, slow.trace[36:52])
+    assert (whole.trace, whole.parent) == (period_id("producer", "its", 1).trace_hex, SLOW.trace[36:52])
+
+
+def test_slow_records_are_exported_before_their_task_ends_although_its_period_is_not_sampled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with receiver.http() as (address, taken):
+        sampler = {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.000001"}
+        more = {**sampler, "OTEL_METRICS_EXPORTER": "none", "MIRROR_TRACE_SLOW_MS": "500"}
+        asked = replace(of_environment(address, monkeypatch, **more), delay_ms=60_000)
+        telemetry = a_task_of(asked)
+        telemetry.record_was_slow(a_range(0), SLOW)
+        telemetry.finish()
+        names = sorted(span.name for span in taken.spans)
+    assert names == ["mirror.record", "mirror.record.append", "mirror.record.fetch", "mirror.record.hold"]
 
 
 @pytest.mark.parametrize("more", [{}, {"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_TRACES_SAMPLER": "always_off"}])
