@@ -249,6 +249,7 @@ class BatchPipeline:
             assert isinstance(batch, Batch)  # noqa: S101 - message sets are re-encoded
             batch.verify()
             output.batch, output.count, output.received_ms = batch, batch.count, _received_ms(pending)
+            output.append_time_ms = batch.max_timestamp if batch.has_log_append_time else None
         self._outputs.append(output)
 
     def _skip_following(self, output: OutputBatch) -> None:

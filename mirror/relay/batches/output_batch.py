@@ -44,6 +44,11 @@ class OutputBatch:
     """The records of ``batch``."""
     received_ms: int = 0
     """As :attr:`mirror.consumer.fetched.Fetched.received_ms`, of the first source batch in it."""
+    append_time_ms: int | None = None
+    """When the source's broker has appended ``batch``; None if its records have timestamps of their own.
+
+    The batch itself does not say it once it was sent: see :meth:`mirror.wire.records.Batch.patch`.
+    """
     jumps: Sequence[int] = ()
     """As :attr:`mirror.relay.batches.reencode.ReencodedBatch.jumps`; empty if the records adjoin in the source."""
     dropped: dict[str, int] = field(default_factory=dict)

@@ -5,7 +5,9 @@ The payload stays as it is: at most one small batch of a partition is decoded pe
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from mirror.consumer.fetched import Fetched
@@ -36,22 +38,18 @@ class TraceParents:
         if batch is None or batch.size > MAX_BATCH_BYTES:
             return None
         self._next_ms = now + SAMPLE_INTERVAL_MS
-        found = traced_record(batch)
-        return None if found is None else found[1]
+        return next((parent for _, parent in traced_records(batch)), None)
 
 
-def traced_record(batch: AnyBatch) -> tuple[Record, str] | None:
-    """Return the first record of a small batch that has a trace parent, and that; None if none has."""
+def traced_records(batch: AnyBatch) -> Iterator[tuple[Record, str]]:
+    """Yield the records of a small batch that have a trace parent, each with that."""
     if not isinstance(batch, Batch) or batch.size > MAX_BATCH_BYTES or not _may_contain_header(batch):
-        return None
-    try:
+        return
+    with contextlib.suppress(MirrorError):  # the copy of the batch reports the error
         for record in records_of(batch):
-            for key, value in record.headers:
-                if key == _HEADER and value is not None and (parent := trace_parent(value)) is not None:
-                    return record, parent
-    except MirrorError:
-        return None  # the copy of the batch reports the error
-    return None
+            parents = (trace_parent(value) for key, value in record.headers if key == _HEADER and value is not None)
+            if (parent := next(filter(None, parents), None)) is not None:
+                yield record, parent
 
 
 def _may_contain_header(batch: Batch) -> bool:
@@ -76,3 +74,8 @@ def trace_parent(value: bytes) -> str | None:
     """Return ``value`` if it is a valid trace parent of version 00; a record's header may hold anything."""
     text = value.decode("ascii", "replace")
     return text if _FORM.fullmatch(text) else None
+
+
+def is_sampled(parent: str) -> bool:
+    """Return whether the trace of a valid trace parent is sampled: its last byte has the flag."""
+    return bool(int(parent[-2:], 16) & 1)

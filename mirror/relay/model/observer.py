@@ -44,7 +44,7 @@ class SlowRecord:
     """The way of a record that was copied late and belongs to a trace. Times are ms since 1970."""
 
     trace: str
-    """The W3C trace parent that its producer has written."""
+    """The W3C trace parent that its producer has written, which is sampled."""
     offset: int | None
     """In the source; None if it cannot be told from the batch."""
     target_offset: int | None

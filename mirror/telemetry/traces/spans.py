@@ -359,10 +359,10 @@ def subspan(partition: SpanId, flow: str, entry: Mapping[str, Any]) -> Span:
 def record_spans(partition: SpanId, range_: Range, record: SlowRecord) -> Iterator[Span]:
     """Return the way of a record in the trace of its producer; ``partition`` is the span of its copy, which is linked.
 
-    There are none if that trace is not sampled. Clocks of brokers and tasks differ: no part has a negative duration.
+    Clocks of brokers and tasks differ: no part has a negative duration.
     """
     producer = SpanId.parse(record.trace)
-    if producer is None or not int(record.trace[-2:], 16) & 1:
+    if producer is None:
         return
     flow, topic, number = range_.flow, range_.topic, range_.partition
     own = producer.derive(RECORD, flow, topic, number, record.offset, record.acknowledged_ms)

@@ -8,13 +8,14 @@ from mirror.cluster.types import TopicPartition
 from mirror.errors import RecordRejected
 from mirror.meters import Histogram
 from mirror.producer.batch.batches import RecordMetadata
-from mirror.relay.batches.slow_records import SlowRecords
+from mirror.relay.batches.slow_records import MOST_DECODED, SlowRecords
+from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.observer import NullObserver, SlowRecord
 from mirror.relay.model.ranges import OPEN_END, Range
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import Batch
 from tests.fakes.clock import FakeClock
-from tests.fakes.record_batches import batch, stamped
+from tests.fakes.record_batches import appended_at, batch, stamped
 from tests.relay.copy_harness import CopyHarness, made
 
 
@@ -81,11 +82,12 @@ class Observer(NullObserver):
         self.slow.append(record)
 
 
-def traced(base: int, appended_ms: int, trace: str | None = TRACE) -> Batch:
-    """Two records, of which the second one has a trace."""
+def traced(base: int, appended_ms: int, *traces: str | None, apart_ms: int = 1) -> Batch:
+    """A record without a trace, and behind it one of each of ``traces``; their timestamps are ``apart_ms`` apart."""
     builder = BatchBuilder("none", 1_000_000)
-    assert builder.append(None, b"v", (), appended_ms)
-    assert builder.append(None, b"v", () if trace is None else (("traceparent", trace.encode()),), appended_ms + 1)
+    for number, trace in enumerate([None, *(traces or [TRACE])]):
+        headers = () if trace is None else (("traceparent", trace.encode()),)
+        assert builder.append(None, b"v", headers, appended_ms + number * apart_ms)
     built = builder.build()
     return batch(stamped(bytes(built.view), base, 0))
 
@@ -93,9 +95,9 @@ def traced(base: int, appended_ms: int, trace: str | None = TRACE) -> Batch:
 class SlowSite:
     """A copy whose records are late after 500 ms."""
 
-    def __init__(self, batch_size: int = 1) -> None:
+    def __init__(self, batch_size: int = 1, facts: TargetLimits | None = None) -> None:
         self.observer, clock = Observer(), FakeClock()
-        self.run = CopyHarness(OPEN_END, clock=clock, batch_size=batch_size)
+        self.run = CopyHarness(OPEN_END, clock=clock, batch_size=batch_size, facts=facts)
         self.run.context.slow_records = SlowRecords(500, self.observer, clock.now, clock.unix_ms)
         self.run.opened(0)
 
@@ -160,3 +162,56 @@ def test_a_record_of_a_merged_batch_keeps_its_times_and_its_offset() -> None:
     assert (slow.offset, slow.target_offset) == (3, 1_003)
     times = (slow.received_ms, slow.sent_ms, slow.acknowledged_ms)
     assert [time_ms - appended_ms for time_ms in times] == [-5, 600, 700]
+
+
+def test_a_late_record_is_shown_also_at_once_after_others_that_have_no_trace() -> None:
+    """When a target answers again, all that has waited for it comes within milliseconds."""
+    site = SlowSite()
+    appended_ms = site.run.clock.unix_ms()
+    site.run.clock.advance(2_500)
+    for number in range(MOST_DECODED):
+        last = number == MOST_DECODED - 1
+        site.run.fetch(traced(2 * number, appended_ms, TRACE if last else None))
+        site.acknowledge()
+    assert [slow.offset for slow in site.observer.slow] == [2 * MOST_DECODED - 1]
+
+
+def test_no_more_than_a_few_batches_are_decoded_in_a_second() -> None:
+    site = SlowSite()
+    appended_ms = site.run.clock.unix_ms()
+    site.run.clock.advance(2_500)
+    for number in range(MOST_DECODED + 1):
+        site.run.fetch(traced(2 * number, appended_ms, None if number < MOST_DECODED else TRACE))
+        site.acknowledge()
+    assert site.observer.slow == []
+
+
+def test_records_whose_traces_are_not_sampled_hide_none_behind_them() -> None:
+    site = SlowSite()
+    appended_ms = site.run.clock.unix_ms()
+    site.run.clock.advance(600)
+    site.run.fetch(traced(0, appended_ms, f"{TRACE[:-2]}00", TRACE))
+    site.acknowledge()
+    assert [slow.offset for slow in site.observer.slow] == [2]
+
+
+def test_a_record_without_a_timestamp_is_not_late() -> None:
+    site = SlowSite()
+    site.run.fetch(traced(0, -1, TRACE, apart_ms=0))
+    site.acknowledge()
+    assert site.observer.slow == []
+
+
+def test_a_record_was_appended_when_its_broker_says_so_although_the_batch_is_sent_without_it() -> None:
+    site = SlowSite(facts=TargetLimits(log_append_time=True))
+    made_ms = site.run.clock.unix_ms()
+    site.run.clock.advance(5_000)  # its producer has kept it for so long
+    site.run.fetch(batch(appended_at(traced(0, made_ms).view, made_ms + 5_000)))
+    site.run.clock.advance(400)
+    site.acknowledge()
+    assert site.observer.slow == [], "it was copied in time"
+    site.run.fetch(batch(appended_at(traced(2, made_ms).view, made_ms + 5_400)))
+    site.run.clock.advance(700)
+    site.acknowledge()
+    (slow,) = site.observer.slow
+    assert (slow.appended_ms, slow.acknowledged_ms) == (made_ms + 5_400, made_ms + 6_100)
