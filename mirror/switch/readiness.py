@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import AclFilter, Admin, ResourceType
+from mirror.client import AclFilter, Admin, ResourceType, TopicPartition
 from mirror.config.patterns import matches
+from mirror.config.reserved_topics import why_reserved
 from mirror.errors import BrokerError, named
+from mirror.mirrormaker.names import HEARTBEATS
 from mirror.rehearsal.coverage import Waivers
 from mirror.relay.progress.latch import read_latch
 from mirror.spark.clusters import open_sides
 from mirror.spark.rehearsing.rehearse import Request, rehearse
 from mirror.switch.acl_fence import lacking, why_not_fenced
+from mirror.switch.couplings import couplings
 from mirror.wire.error_codes import SECURITY_DISABLED
 
 if TYPE_CHECKING:
     from mirror.client import AclBinding, TopicDescription
     from mirror.config.models import MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
+
+_log: Final = logging.getLogger(__name__)
 
 _TOPIC_ACLS: Final = AclFilter(ResourceType.TOPIC)
 
@@ -32,6 +38,7 @@ def blockers(
     yield from _held(config, switch)
     yield from _of_acls(switch, source, target, topics)
     yield from _of_replicas(target, topics)
+    yield from _of_transactions(switch, source, topics)
     waivers = Waivers.parse([*switch.waive])
     for name in switch.flows:
         flow = config.flows[name]
@@ -91,3 +98,28 @@ def _of_replicas(target: Admin, topics: Collection[str]) -> Iterator[str]:
                 yield f"partition {name}-{one.partition} has no leader on the target"
             elif len(one.isr) < len(one.replicas):
                 yield f"partition {name}-{one.partition}: {len(one.isr)} of {len(one.replicas)} replicas are in sync"
+
+
+def _of_transactions(switch: SwitchConfig, source: Admin, topics: Collection[str]) -> Iterator[str]:
+    listed = source.list_topics()
+    others = {
+        name
+        for name, one in listed.items()
+        if not one.internal and why_reserved(name) is None and name != HEARTBEATS and not matches(switch.waive, name)
+    }
+    tps = [TopicPartition(name, one.partition) for name in {*topics, *others} for one in listed[name].partitions]
+    producers = source.describe_producers(tps, partial=True)
+    if producers.failed:
+        some, why = named("partition", sorted(map(str, producers.failed))), next(iter(producers.failed.values()))
+        _log.warning("whether transactions couple %s to other topics is not known: %s", some, why)
+    found = dict(couplings(producers, topics))
+    ids = {number for one in found.values() for number in one.producer_ids}
+    names = (
+        {one.producer_id: one.transactional_id for one in source.list_transactions(ids, partial=True)} if ids else {}
+    )
+    for topic, one in found.items():
+        who = named("producer", sorted(names.get(number, f"id {number}") for number in one.producer_ids))
+        yield (
+            f"topic {topic} is written in the same transactions as {named('topic', sorted(one.topics))}, by {who}: have"
+            " a flow of the switch copy it, or waive the topic"
+        )

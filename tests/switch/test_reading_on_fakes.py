@@ -18,6 +18,7 @@ from mirror.switch.reading import FactReader, writers_of
 from mirror.switch.record import State
 from tests.alignment.permissions.authorizer import topic
 from tests.fakes.cluster import GroupOffset
+from tests.fakes.log import ProducerState
 from tests.relay.fake_pair import FakePair
 from tests.switch.test_machine import FENCED, MOVED, OPEN, PROVED
 
@@ -101,3 +102,19 @@ def test_topics_without_acls_and_writers_that_the_target_refuses_are_named(site:
     assert any(line.startswith("topic t: no ACL of the source concerns it") for line in found())
     site.source.create_acls([topic("t", AclOperation.WRITE)])
     assert "topic t: the target does not allow WRITE to principal User:alice; grant it, or waive the topic" in found()
+
+
+def test_a_topic_that_is_coupled_by_transactions_is_named_unless_it_is_waived(site: Site) -> None:
+    source = site.pair.source
+    source.add_topic("u")
+    for name in ("t", "u"):
+        source.log(name).producers[9] = ProducerState(0, last_ms=source.clock.unix_ms())
+
+    def found(waived: tuple[str, ...] = ()) -> list[str]:
+        switch = site.config.switch("s").model_copy(update={"waive": waived})
+        lines = blockers(site.config, switch, site.source, site.target, site.reader.topics())
+        return [line for line in lines if "transactions" in line]
+
+    (line,) = found()
+    assert line.startswith("topic u is written in the same transactions as topic t, by producer id 9: have a flow")
+    assert found(("u",)) == []
