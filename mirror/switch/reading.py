@@ -15,11 +15,13 @@ from mirror.observation import GROUP_KINDS
 from mirror.relay.progress.committed import read_progress
 from mirror.relay.progress.latch import read_latch
 from mirror.runtime.clock import SystemClock
+from mirror.spark.ledger.status_table import read_reported
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight.flow_groups import rules_of
 from mirror.spark.run_control import RunControlClient
 from mirror.switch.acl_fence import DENIALS, denied
 from mirror.switch.facts import Ends, Facts, FlowLatch
+from mirror.switch.pause import FlowPace
 from mirror.switch.record import State, SwitchRecord
 from mirror.wire.error_codes import SECURITY_DISABLED
 
@@ -97,6 +99,15 @@ class FactReader:
         listed = self._source.list_topics(timeout_ms=_CALL_MS)
         names = {name for flow in self._flows for name in select_topics(flow, listed)} - {HEARTBEATS}
         return {name: listed[name] for name in sorted(names)}
+
+    def paces(self) -> list[FlowPace]:
+        """Return how fast the flows copy. Raises KafkaError."""
+        options = self._config.clusters[self._flows[0].target].client_options()
+        rates = {flow.name: read_reported(options, flow.name)[0].rate for flow in self._flows}
+        return [
+            FlowPace(name, is_alive(self._target, name), None if rate is None else rate.bytes_per_second)
+            for name, rate in rates.items()
+        ]
 
     def _denied_on_target(self) -> Collection[str]:
         try:

@@ -13,6 +13,7 @@ from mirror.config.load import load
 from mirror.errors import ClientClosed
 from mirror.switch.acl_fence import denial
 from mirror.switch.facts import Ends, FlowLatch
+from mirror.switch.pause import FlowPace
 from mirror.switch.readiness import blockers
 from mirror.switch.reading import FactReader, writers_of
 from mirror.switch.record import State
@@ -71,6 +72,10 @@ def test_what_is_fenced_is_read_with_its_progress(site: Site) -> None:
     facts = site.reader.read(FENCED)
     assert (facts.ends, facts.progress, facts.is_copying) == ({"t": (Ends(10, 10),)}, {"t": (0,)}, False)
     assert facts.open_transactions == {}
+
+
+def test_the_pace_of_a_flow_that_has_not_run_is_not_known(site: Site) -> None:
+    assert site.reader.paces() == [FlowPace("f", is_alive=False)]
 
 
 def test_groups_and_latches_are_read_before_the_switch_opens(site: Site) -> None:

@@ -23,6 +23,7 @@ from mirror.switch.acting import ClusterSite, Files
 from mirror.switch.cutover import Cutover, CutoverOutcome, status_of_error
 from mirror.switch.machine import Terms
 from mirror.switch.operator import Operator
+from mirror.switch.pause import expected_pause
 from mirror.switch.readiness import blockers
 from mirror.switch.record import State
 
@@ -139,6 +140,8 @@ def _dry_run(config: MirrorConfig, switch: SwitchConfig, site: ClusterSite) -> i
     print(f"compares both clusters, moves groups, and holds {', '.join((*switch.flows, *switch.back))}")
     if switch.hook_switch:
         print(printable(f"runs: {' '.join(switch.hook_switch)}"))
+    for line in expected_pause(switch.quiet_seconds, site.reader.paces(), len((*switch.flows, *switch.back))):
+        print(printable(line))
     found = [*blockers(config, switch, site.source, site.target, topics)]
     for line in found:
         print_warning(line)
