@@ -29,6 +29,7 @@ from mirror.telemetry.lineage.facts import (
     topic_verdicts,
 )
 from mirror.verify.partition_results import PartitionResult
+from tests.polling import eventually
 from tests.telemetry.results import AT_MS, result
 
 if TYPE_CHECKING:
@@ -182,6 +183,37 @@ def test_a_run_that_the_process_leaves_behind_is_aborted(monkeypatch: pytest.Mon
     lineage.begin(JOB)
     lineage.close(10_000)
     assert [event["eventType"] for event in receiver.events] == ["START", "ABORT"]
+
+
+def test_the_end_is_sent_though_the_receiver_was_away_at_the_start() -> None:
+    sent: list[RunEvent] = []
+    began, is_away = threading.Event(), True
+
+    def emit(event: RunEvent) -> None:
+        began.set()
+        if is_away:
+            raise OSError("refused")
+        sent.append(event)
+
+    lineage = Lineage(SystemClock(), "etl", emit)
+    lineage.begin(JOB)
+    assert began.wait(10)
+    eventually(lambda: lineage.dropped, what="the refusal")
+    is_away = False
+    lineage.copied("f", [result(0)])
+    lineage.end("f", RunEnd.COMPLETE)
+    lineage.close(10_000)
+    assert ([event.eventType for event in sent], lineage.dropped) == ([RunState.RUNNING, RunState.COMPLETE], 1)
+
+
+def test_a_period_names_only_topics_of_which_something_was_copied() -> None:
+    sent: list[RunEvent] = []
+    lineage = Lineage(SystemClock(), "etl", sent.append)
+    lineage.begin(JOB)
+    idle = result(0, topic="quiet", records=0, bytes=0, timeline=None)
+    lineage.copied("f", [idle, result(0)])
+    lineage.close(10_000)
+    assert [[one.name for one in event.inputs or ()] for event in sent] == [[], ["orders"], ["orders"]]
 
 
 @pytest.mark.parametrize("receiver", [403], indirect=True)

@@ -56,17 +56,21 @@ class ExportQueue(Generic[T]):
             if len(self._queue) in {1, self._batch_size}:
                 self._changed.notify_all()
 
-    def flush(self, timeout_ms: int) -> bool:
+    def flush(self, timeout_ms: int, *, patient: bool = False) -> bool:
         """Export everything queued now; return whether the backend accepted all of it within ``timeout_ms``.
 
-        This does not wait for a backend that refused the last batch.
+        This does not wait for a backend that refused the last batch, unless it is ``patient``.
         """
+
+        def is_given_up() -> bool:
+            return self._failing and not patient
+
         with self._changed:
-            if self._failing:
+            if is_given_up():
                 return False
             self._flushing = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._failing or self._empty, timeout_ms / 1000)
+            self._changed.wait_for(lambda: is_given_up() or self._empty, timeout_ms / 1000)
             self._flushing = False
             return self._empty and not self._failing
 
@@ -74,9 +78,9 @@ class ExportQueue(Generic[T]):
     def _empty(self) -> bool:
         return not self._queue and not self._exporting
 
-    def close(self, timeout_ms: int) -> None:
+    def close(self, timeout_ms: int, *, patient: bool = False) -> None:
         """Flush, then drop what is left."""
-        self.flush(timeout_ms)
+        self.flush(timeout_ms, patient=patient)
         with self._changed:
             self._closing = True
             self.dropped += len(self._queue)

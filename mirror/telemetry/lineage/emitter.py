@@ -12,6 +12,7 @@ from mirror.errors import ConfigError, Problem
 from mirror.extras import LINEAGE, missing
 from mirror.telemetry.export.export_queue import ExportQueue
 from mirror.telemetry.lineage.facts import RunEnd, TopicCounts, TopicVerdict, topic_counts
+from mirror.telemetry.traces.spans import is_idle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +38,7 @@ class Lineage:
         self._runs: Final[dict[str, _Run]] = {}
         self._queue: ExportQueue[RunEvent] | None = None
         if emit is not None:
-            self._queue = ExportQueue("lineage", _each(emit), queue_size=_QUEUED, batch_size=_QUEUED, delay_ms=0)
+            self._queue = ExportQueue("lineage", _each(emit), queue_size=_QUEUED, batch_size=1, delay_ms=0)
 
     @property
     def dropped(self) -> int:
@@ -53,7 +54,8 @@ class Lineage:
     def copied(self, flow: str, results: Iterable[RangeResult]) -> None:
         """Say what the run of ``flow`` has copied; ``results`` are those since the last call."""
         if (run := self._runs.get(flow)) is not None:
-            self._put(run.job, "RUNNING", run.add(topic_counts(results)))
+            active = (result for result in results if not is_idle(result))
+            self._put(run.job, "RUNNING", run.add(topic_counts(active)))
 
     def end(self, flow: str, end: RunEnd, error: str = "", verdicts: Sequence[TopicVerdict] = ()) -> None:
         """Say how the run of ``flow`` has ended: with all that it has copied, or with the ``verdicts`` about that."""
@@ -76,7 +78,8 @@ class Lineage:
         for flow in list(self._runs):
             self.end(flow, RunEnd.ABORT)
         if self._queue is not None:
-            self._queue.close(timeout_ms)
+            # A receiver that was away at the start may be back: without the end, it shows a run that goes on.
+            self._queue.close(timeout_ms, patient=True)
 
 
 class _Run:
