@@ -3,7 +3,8 @@
     python -m tests.campaign.stores.slow_record [--folder DIR] [--wait]
 
 A stream copies; the target's broker stands still while an order is produced. Chromium takes a picture of the page of
-the order's trace into DIR; ``--wait`` leaves Zipkin running until Enter.
+the order's trace into DIR; ``--wait`` leaves Zipkin running until Enter. The exit status is 1 if Zipkin lacks a part of
+the walk, or if the time was not where the order has waited.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def walk(folder: Path, source: Side, target: Cluster, store: Zipkin) -> list[Rec
         stream = site.start(command="stream", environ=environ)
         try:
             source.fill(TOPIC, [b"the first order"], first_ms=round(time.time() * 1000))
-            eventually(lambda: berlin.end(f"paris.{TOPIC}") == 1, within_s=200, what="the first order")
+            # Then nothing is in flight. What the copy awaits of the target could keep it from fetching the next order.
+            eventually(lambda: berlin.progress(FLOW, f"paris.{TOPIC}") == 1, within_s=200, what="the first commit")
             target.pause(_BROKER)
             trace = _order(shop, source)
             time.sleep(STANDS_STILL_S)
@@ -76,6 +78,34 @@ def walk(folder: Path, source: Side, target: Cluster, store: Zipkin) -> list[Rec
         found = [span for span in taken.spans if span.trace == trace]
         store.take(found)
     return found
+
+
+def wrong(spans: Sequence[ReceivedSpan], store: Zipkin) -> list[str]:
+    """Return what is not as it should be in the walk that :func:`walk` has returned, and in ``store``."""
+    parents = {
+        f"send {TOPIC}": "",
+        "mirror.record": f"send {TOPIC}",
+        **{f"mirror.record.{part}": "mirror.record" for part in ("fetch", "hold", "append")},
+        f"process paris.{TOPIC}": f"send {TOPIC}",  # the record's header is the producer's
+    }
+    names = {"": "", **{span.id: span.name for span in spans}}
+    found = {span.name: names.get(span.parent) for span in spans}
+    if found != parents or len(spans) != len(parents):
+        return [f"the spans and their parents are {found}"]
+    append = next(span for span in spans if span.name == "mirror.record.append")
+    if append.ended_ms - append.began_ms < SLOW_MS:
+        return [
+            f"the target stood still for {STANDS_STILL_S} s, and the append took {append.ended_ms - append.began_ms} ms"
+        ]
+    stored = set[str]()
+
+    def is_stored() -> bool:
+        stored.update(span["name"] for trace in store.traces(f"mirror.topic={TOPIC}") for span in trace)
+        return stored >= parents.keys()
+
+    with contextlib.suppress(AssertionError):
+        eventually(is_stored, within_s=10, what="the trace")  # Spans are indexed with a delay.
+    return [] if stored == parents.keys() else [f"Zipkin found {sorted(stored)}"]
 
 
 @contextlib.contextmanager
@@ -138,9 +168,12 @@ def main(argv: Sequence[str]) -> int:
             _CONSOLE.print(f"{span.resource['service.name']:20} {span.name:22} {span.began_ms} {took_ms:6} ms")
         page = store.trace_page(spans[0].trace)
         picture(page, arguments.folder / "slow-record.png")
+        found = wrong(spans, store)
+        for line in found:
+            _CONSOLE.print(f"WRONG: {line}")
         if arguments.wait:
             input(f"{page}, until Enter: ")
-    return 0
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,14 @@ import pytest
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.fetched import Fetched
 from mirror.errors import KafkaError
-from mirror.relay.batches.trace_parents import MAX_BATCH_BYTES, SAMPLE_INTERVAL_MS, TraceParents, trace_parent
+from mirror.relay.batches.trace_parents import (
+    MAX_BATCH_BYTES,
+    MOST_RECORDS,
+    SAMPLE_INTERVAL_MS,
+    TraceParents,
+    trace_parent,
+    traced_records,
+)
 from mirror.wire.encode import BatchBuilder
 from mirror.wire.records import AnyBatch, Batch
 from tests.fakes.record_batches import batch, build
@@ -32,6 +39,14 @@ def test_trace_of_the_first_record_is_found_and_the_bytes_are_unchanged(codec: s
     before = bytes(one.view)
     assert TraceParents(0).sample(fetched(one), 0) == PARENT
     assert bytes(one.view) == before
+
+
+def test_only_the_first_records_of_a_batch_are_decoded() -> None:
+    builder = BatchBuilder("zstd", 1_000_000)
+    for _ in range(MOST_RECORDS + 1):
+        assert builder.append(None, b"v", (("traceparent", PARENT.encode()),), 1)
+    found = [(record.offset, parent) for record, parent in traced_records(builder.build())]
+    assert found == [(offset, PARENT) for offset in range(MOST_RECORDS)]
 
 
 def test_one_sample_per_interval() -> None:
