@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import Fenced, FlowError, KafkaError
 from mirror.exit_status import ATTENTION, DONE, INCOMPLETE, ROLLED_BACK, STOPPED_FENCED
+from mirror.switch.arrivals import Arrivals, Arrived
 from mirror.switch.machine import Act
 from mirror.switch.record import State, SwitchRecord
 from mirror.switch.record_store import SwitchTaken
@@ -104,6 +105,33 @@ class Cutover:
         if line != self._said:
             self._said = line
             self._on_line(f"switch {self._terms.name}: {line}")
+
+
+def watch_clients(
+    read: Callable[[], tuple[Mapping[str, tuple[int, ...]], Collection[str]]],
+    record: SwitchRecord,
+    seconds: float,
+    on_line: Callable[[str], None],
+    *,
+    now_ms: Callable[[], int],
+    pause: Callable[[float], object] = time.sleep,
+) -> Arrived:
+    """Return which clients have arrived on the target of a switch that is done; wait ``seconds`` at most for all.
+
+    ``read`` returns the ends of the target's logs and the groups with members there; ``on_line`` gets a line for each
+    arrival, and one at the end.
+    """
+    arrivals, until_ms = Arrivals(record), now_ms() + 1000 * seconds
+    while True:
+        try:
+            for line in arrivals.see(*read(), now_ms()):
+                on_line(line)
+        except KafkaError as error:
+            on_line(f"which clients have arrived cannot be read: {error}")
+        if arrivals.arrived.is_complete or now_ms() >= until_ms:
+            on_line(arrivals.arrived.summary())
+            return arrivals.arrived
+        pause(_PAUSE_S)
 
 
 def status_of_error(record: SwitchRecord, failed: int) -> int:

@@ -100,6 +100,13 @@ class FactReader:
         names = {name for flow in self._flows for name in select_topics(flow, listed)} - {HEARTBEATS}
         return {name: listed[name] for name in sorted(names)}
 
+    def clients(self, record: SwitchRecord) -> tuple[dict[str, tuple[int, ...]], set[str]]:
+        """Return the ends of the target's logs, and the moved groups with members there. Raises KafkaError."""
+        ends = ends_of(self._target, self._target.describe_topics(record.topics, partial=True, timeout_ms=_CALL_MS))
+        listed = self._target.list_groups(kinds=GROUP_KINDS, timeout_ms=_CALL_MS) if record.groups else {}
+        members = {name for name in record.groups if name in listed and listed[name].state not in _AT_REST}
+        return {topic: tuple(one.high for one in of_topic) for topic, of_topic in ends.items()}, members
+
     def paces(self) -> list[FlowPace]:
         """Return how fast the flows copy. Raises KafkaError."""
         options = self._config.clusters[self._flows[0].target].client_options()

@@ -18,6 +18,7 @@ from mirror.switch.readiness import blockers
 from mirror.switch.reading import FactReader, writers_of
 from mirror.switch.record import State
 from tests.alignment.permissions.authorizer import topic
+from tests.fakes.api_admin import FakeGroup
 from tests.fakes.cluster import GroupOffset
 from tests.fakes.log import ProducerState
 from tests.relay.fake_pair import FakePair
@@ -93,6 +94,13 @@ def test_an_open_switch_reads_the_target_only(site: Site) -> None:
     assert site.reader.read(OPEN).denied_on_target == set()
     with pytest.raises(ClientClosed):
         site.reader.topics()
+
+
+def test_the_target_s_ends_and_its_groups_with_members_are_read(site: Site) -> None:
+    record = replace(OPEN, topics=("t", "gone"), groups={"g": "at 3", "h": "at 0"})
+    for group, state in {"g": "Stable", "h": "Empty", "other": "Stable"}.items():
+        site.pair.target.admin.groups[group] = FakeGroup(state=state)
+    assert site.reader.clients(record) == ({"t": (0,)}, {"g"})
 
 
 def test_a_producer_without_an_id_is_said_to_be_one(site: Site) -> None:

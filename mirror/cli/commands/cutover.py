@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -20,7 +21,7 @@ from mirror.spark.clusters import Clusters
 from mirror.spark.holding import user
 from mirror.switch.acl_fence import denial
 from mirror.switch.acting import ClusterSite, Files
-from mirror.switch.cutover import Cutover, CutoverOutcome, status_of_error
+from mirror.switch.cutover import Cutover, CutoverOutcome, status_of_error, watch_clients
 from mirror.switch.machine import Terms
 from mirror.switch.operator import Operator
 from mirror.switch.pause import expected_pause
@@ -30,6 +31,8 @@ from mirror.switch.record import State
 if TYPE_CHECKING:
     from mirror.config.models import MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
+    from mirror.switch.arrivals import Arrived
+    from mirror.switch.record import SwitchRecord
 
 _DEFAULT_FOLDER: Final = Path("mirror-switch")
 _UNTIL: Final = (State.READY, State.FENCED, State.DRAINED, State.PROVED, State.MOVED, State.OPEN, State.REVERSED)
@@ -59,6 +62,10 @@ def cutover(
     abort_open: Annotated[
         bool, typer.Option("--abort-open", help="Abort transactions of producers that are open behind the fence.")
     ] = False,
+    watch_seconds: Annotated[
+        int,
+        typer.Option("--watch-seconds", min=0, help="Once it is done, wait so long for clients on the target."),
+    ] = 0,
     folder: Annotated[
         Path, typer.Option("--folder", help="Where proofs are kept between two commands.", file_okay=False)
     ] = _DEFAULT_FOLDER,
@@ -94,8 +101,10 @@ def cutover(
             raise typer.Exit(_dry_run(loaded, switch, site))
         folder.mkdir(parents=True, exist_ok=True)
         outcome = _run(site, switch, terms, ids, debug=debug)
+        arrived = _watch(site, outcome.record, watch_seconds, name) if outcome.record.state is State.DONE else None
     if as_json:
-        print(json.dumps({"switch": name, "status": outcome.status, **plain(outcome.record)}, indent=2))
+        found = {"switch": name, "status": outcome.status, **plain(outcome.record)}
+        print(json.dumps(found | ({} if arrived is None else {"arrived": asdict(arrived)}), indent=2))
     for line in outcome.lines:
         print_notice(f"switch {name}: {line}")
     raise typer.Exit(outcome.status)
@@ -127,6 +136,19 @@ def _run(site: ClusterSite, switch: SwitchConfig, terms: Terms, ids: tuple[str, 
         line = "interrupted: the same command goes on, --rollback goes back if it is not open"
         return CutoverOutcome(record=operator.record, status=status_of_error(operator.record, 130), lines=(line,))
     return outcome
+
+
+def _watch(site: ClusterSite, record: SwitchRecord, seconds: int, name: str) -> Arrived | None:
+    try:
+        return watch_clients(
+            lambda: site.reader.clients(record),
+            record,
+            seconds,
+            lambda line: print_notice(f"switch {name}: {line}"),
+            now_ms=SystemClock().unix_ms,
+        )
+    except KeyboardInterrupt:
+        return None  # the switch is done
 
 
 def _dry_run(config: MirrorConfig, switch: SwitchConfig, site: ClusterSite) -> int:
