@@ -131,14 +131,17 @@ def release(
     found = read_latch(options, flow.name)
     if expected is not None and found.generation != expected:
         raise LatchMoved(f"flow {flow.name} is {found.line()} (generation {found.generation}, not {expected})")
-    if not found.is_held:
-        return found
+    latch = found
     with Admin(options) as target:
         client = RunControlClient(target, flow.name)
-        if running := _end(client, flow, found.since_ms, now_ms, pause, until_s):
-            raise FlowError(f"flow {flow.name} is not released: {running}; repeat the command once that has ended")
-        latch = set_latch(options, flow.name, Role.ACTIVE, reason="", by=by, now_ms=now_ms(), expected=found.generation)
-        client.resume()
+        if found.is_held:
+            if running := _end(client, flow, found.since_ms, now_ms, pause, until_s):
+                raise FlowError(f"flow {flow.name} is not released: {running}; repeat the command once that has ended")
+            latch = set_latch(
+                options, flow.name, Role.ACTIVE, reason="", by=by, now_ms=now_ms(), expected=found.generation
+            )
+        if latch.generation:
+            client.resume()  # also of an active latch: a release that was killed has stored only that
     return latch
 
 

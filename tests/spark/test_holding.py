@@ -231,3 +231,21 @@ def test_release_has_a_stream_that_holds_the_flow_begin_it_again(site: Site) -> 
     assert run.sync().stop
     site.release()
     assert not run.sync().stop
+
+
+def test_a_release_that_was_killed_is_finished_by_the_next_one(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = site.run("run-1")
+    run.want(ended=True)
+    site.on_pause = run.sync
+    site.hold()
+
+    def killed(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunControlClient, "resume", killed)
+        with pytest.raises(KeyboardInterrupt):
+            site.release()
+    assert (site.latch().role, run.sync().stop) == (Role.ACTIVE, True)
+    assert site.release() == site.latch()
+    assert not run.sync().stop
