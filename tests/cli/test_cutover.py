@@ -34,6 +34,8 @@ flows = ["f"]
         ([], 2, "Missing argument 'NAME'"),
         (["saturday"], 1, "127.0.0.1:2"),
         (["saturday", "--dry-run"], 1, "127.0.0.1:1"),
+        (["saturday", "--dry-run"], 1, "127.0.0.1:2"),
+        (["saturday", "--rollback"], 1, "127.0.0.1:2"),
     ],
 )
 def test_what_keeps_a_switch_from_being_looked_at_is_one_error(

@@ -13,7 +13,7 @@ import typer
 from mirror.cli.console import print_error, print_notice, print_warning
 from mirror.cli.options import AsJson, Config, Debug, SecretsDir
 from mirror.config.load import load
-from mirror.errors import MirrorError, printable
+from mirror.errors import MirrorError, SeveralErrors, printable
 from mirror.exit_status import ATTENTION, DONE, FAILED
 from mirror.relay.progress.stored_record import plain
 from mirror.runtime.clock import SystemClock
@@ -95,7 +95,7 @@ def cutover(
         rollback=rollback,
         until=_state(until) or State.DONE,
     )
-    ids = _ids(loaded, switch, needs_source=dry_run)
+    ids = _ids(loaded, switch, needs_source=dry_run, needs_target=not rollback)
     with ClusterSite(loaded, switch, terms, Files(config, secrets_dir, folder), print_notice) as site:
         if dry_run:
             raise typer.Exit(_dry_run(loaded, switch, site))
@@ -110,16 +110,19 @@ def cutover(
     raise typer.Exit(outcome.status)
 
 
-def _ids(config: MirrorConfig, switch: SwitchConfig, *, needs_source: bool) -> tuple[str, str]:
-    """Return the ids of the source and of the target; an empty one if the source is away, which OPEN does not need."""
+def _ids(config: MirrorConfig, switch: SwitchConfig, *, needs_source: bool, needs_target: bool) -> tuple[str, str]:
+    """Return the ids of the source and of the target, empty for one that is away. Raises MirrorError if it is needed.
+
+    A switch that is open needs no source, and a rollback asks for what it needs itself.
+    """
     flow = config.flows[switch.flows[0]]
+    needs = {flow.source: needs_source, flow.target: needs_target}
     with Clusters(config) as clusters:
-        away = clusters.away((flow.source, flow.target), print_notice)
-        for name, error in away.items():
-            if name == flow.target or needs_source:
-                raise error
-        source = "" if flow.source in away else clusters.side(flow.source).cluster.cluster_id
-        return source, clusters.side(flow.target).cluster.cluster_id
+        away = clusters.away(needs, print_notice)
+        if errors := [error for name, error in away.items() if needs[name]]:
+            raise errors[0] if len(errors) == 1 else SeveralErrors(errors)
+        source, target = ("" if name in away else clusters.side(name).cluster.cluster_id for name in needs)
+        return source, target
 
 
 def _run(site: ClusterSite, switch: SwitchConfig, terms: Terms, ids: tuple[str, str], *, debug: bool) -> CutoverOutcome:
