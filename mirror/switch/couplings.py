@@ -6,7 +6,7 @@ A producer that writes to both in one transaction cannot do so on two clusters.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,12 +27,12 @@ class Coupling:
 #   a producer that is idempotent only has no transaction that spans them.
 # Test: tests/switch/test_couplings.py::test_topics_that_a_transaction_spans_are_coupled
 def couplings(
-    producers: Mapping[TopicPartition, Iterable[ProducerState]], inside: Iterable[str]
+    producers: Iterable[tuple[TopicPartition, Iterable[ProducerState]]], inside: Iterable[str]
 ) -> Iterator[tuple[str, Coupling]]:
     """Yield each coupled topic that is not ``inside``, sorted; ``producers`` are those of all topics."""
     moved = set(inside)
     topics_of: dict[int, set[str]] = defaultdict(set)
-    for tp, of_partition in producers.items():
+    for tp, of_partition in producers:
         for one in of_partition:
             # A coordinator has written a marker there, or is going to.
             if one.coordinator_epoch >= 0 or one.transaction_start is not None:

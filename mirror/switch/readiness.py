@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import AclFilter, Admin, ResourceType, TopicPartition
 from mirror.config.patterns import matches
 from mirror.config.reserved_topics import why_reserved
-from mirror.errors import BrokerError, named
+from mirror.errors import BrokerError, KafkaError, named
 from mirror.mirrormaker.names import HEARTBEATS
 from mirror.rehearsal.coverage import Waivers
 from mirror.relay.progress.latch import read_latch
@@ -20,12 +20,14 @@ from mirror.switch.couplings import couplings
 from mirror.wire.error_codes import SECURITY_DISABLED
 
 if TYPE_CHECKING:
-    from mirror.client import AclBinding, TopicDescription
+    from mirror.client import AclBinding, ProducerState, TopicDescription
     from mirror.config.models import MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
 
 _log: Final = logging.getLogger(__name__)
 
+_PORTION: Final = 500
+"""Partitions whose producers are asked for at once: a leader sends all that it remembers."""
 _TOPIC_ACLS: Final = AclFilter(ResourceType.TOPIC)
 
 
@@ -108,11 +110,11 @@ def _of_transactions(switch: SwitchConfig, source: Admin, topics: Collection[str
         if not one.internal and why_reserved(name) is None and name != HEARTBEATS and not matches(switch.waive, name)
     }
     tps = [TopicPartition(name, one.partition) for name in {*topics, *others} for one in listed[name].partitions]
-    producers = source.describe_producers(tps, partial=True)
-    if producers.failed:
-        some, why = named("partition", sorted(map(str, producers.failed))), next(iter(producers.failed.values()))
+    failed: dict[TopicPartition, KafkaError] = {}
+    found = dict(couplings(_producers(source, tps, failed), topics))
+    if failed:
+        some, why = named("partition", sorted(map(str, failed))), next(iter(failed.values()))
         _log.warning("whether transactions couple %s to other topics is not known: %s", some, why)
-    found = dict(couplings(producers, topics))
     ids = {number for one in found.values() for number in one.producer_ids}
     names = (
         {one.producer_id: one.transactional_id for one in source.list_transactions(ids, partial=True)} if ids else {}
@@ -123,3 +125,13 @@ def _of_transactions(switch: SwitchConfig, source: Admin, topics: Collection[str
             f"topic {topic} is written in the same transactions as {named('topic', sorted(one.topics))}, by {who}: have"
             " a flow of the switch copy it, or waive the topic"
         )
+
+
+def _producers(
+    source: Admin, tps: Sequence[TopicPartition], failed: dict[TopicPartition, KafkaError]
+) -> Iterator[tuple[TopicPartition, tuple[ProducerState, ...]]]:
+    """Yield the producers of each partition; ``failed`` takes the errors of the others."""
+    for begin in range(0, len(tps), _PORTION):
+        found = source.describe_producers(tps[begin : begin + _PORTION], partial=True)
+        failed.update(found.failed)
+        yield from found.items()

@@ -13,7 +13,7 @@ def state(producer_id: int, coordinator_epoch: int = 3, transaction_start: int |
 
 def found(**producers: ProducerState) -> dict[str, Coupling]:
     """What couples topics to ``t`` and ``v``, each with one producer."""
-    return dict(couplings({TopicPartition(topic, 0): [one] for topic, one in producers.items()}, ["t", "v"]))
+    return dict(couplings(((TopicPartition(topic, 0), [one]) for topic, one in producers.items()), ["t", "v"]))
 
 
 def test_topics_that_a_transaction_spans_are_coupled() -> None:

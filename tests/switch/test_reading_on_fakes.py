@@ -17,6 +17,7 @@ from mirror.switch.pause import FlowPace
 from mirror.switch.readiness import blockers
 from mirror.switch.reading import FactReader, writers_of
 from mirror.switch.record import State
+from mirror.wire.api import Api
 from tests.alignment.permissions.authorizer import topic
 from tests.fakes.api_admin import FakeGroup
 from tests.fakes.cluster import GroupOffset
@@ -131,3 +132,12 @@ def test_a_topic_that_is_coupled_by_transactions_is_named_unless_it_is_waived(si
     (line,) = found()
     assert line.startswith("topic u is written in the same transactions as topic t, by producer id 9: have a flow")
     assert found(("u",)) == []
+
+
+def test_brokers_that_do_not_say_who_writes_keep_no_switch_from_beginning(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    del site.pair.source.versions[Api.DESCRIBE_PRODUCERS]  # before Apache Kafka 2.8
+    lines = [*blockers(site.config, site.config.switch("s"), site.source, site.target, site.reader.topics())]
+    assert not any("transactions" in line for line in lines)
+    assert "whether transactions couple partition t-0 to other topics is not known" in caplog.text
