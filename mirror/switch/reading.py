@@ -49,11 +49,9 @@ class FactReader:
     def read(self, record: SwitchRecord) -> Facts:
         """Return the facts for the next step from ``record``. Raises KafkaError if the target does not answer."""
         state = record.state
-        latches = self._latches() if record.latches or state is State.MOVED or record.rollback else None
-        on_target = self._denied_on_target() if state.is_open or state is State.READY else None
+        known = Facts(denied_on_target=self._denied_on_target() if state.is_open or state is State.READY else None)
         if state.is_open or state is State.PLANNED:
-            return Facts(latches=latches, denied_on_target=on_target)
-        known = Facts(latches=latches, denied_on_target=on_target)
+            return known
         try:
             return self._with_source(known, record)
         except KafkaError as error:
@@ -64,7 +62,9 @@ class FactReader:
     def _with_source(self, known: Facts, record: SwitchRecord) -> Facts:
         """Return the facts with those of the source that are needed. Raises KafkaError."""
         state = record.state
-        if self._switch.fence == "acl":
+        if record.latches or state is State.MOVED or record.rollback:
+            known = replace(known, latches=self._latches())  # those of the way back are on the source
+        if (record.fence or self._switch.fence) == "acl":
             each = [
                 denied(acls) for acls in self._source.describe_acls_by_broker(DENIALS, timeout_ms=_CALL_MS).values()
             ]

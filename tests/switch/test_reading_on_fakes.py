@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,9 @@ import pytest
 
 from mirror.client import AclOperation, Admin, TopicPartition
 from mirror.config.load import load
-from mirror.errors import ClientClosed
+from mirror.errors import ClientClosed, KafkaTimeout
+from mirror.relay.progress.latch import Latch, read_latch
+from mirror.switch import reading
 from mirror.switch.acl_fence import denial
 from mirror.switch.facts import Ends, FlowLatch
 from mirror.switch.pause import FlowPace
@@ -46,6 +48,13 @@ class Site:
         self.config = load(file)
         self.source, self.target = (Admin({"bootstrap.servers": one.bootstrap}) for one in (pair.source, pair.target))
         self.reader = FactReader(self.config, self.config.switch("s"), self.source, self.target)
+
+    def with_way_back(self) -> FactReader:
+        """The reader of the same switch with a flow back, whose latch is on the source."""
+        back = self.config.flows["f"].model_copy(update={"name": "b", "source": "berlin", "target": "paris"})
+        config = self.config.model_copy(update={"flows": {**self.config.flows, "b": back}})
+        switch = self.config.switch("s").model_copy(update={"back": ("b",)})
+        return FactReader(config, switch, self.source, self.target)
 
 
 @pytest.fixture
@@ -102,6 +111,37 @@ def test_the_target_s_ends_and_its_groups_with_members_are_read(site: Site) -> N
     for group, state in {"g": "Stable", "h": "Empty", "other": "Stable"}.items():
         site.pair.target.admin.groups[group] = FakeGroup(state=state)
     assert site.reader.clients(record) == ({"t": (0,)}, {"g"})
+
+
+@pytest.fixture
+def no_latches_of_the_source(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source, which has the latch of the flow back, does not answer."""
+
+    def read(options: Mapping[str, object], flow: str, _: int) -> Latch:
+        if options["bootstrap.servers"] == site.pair.source.bootstrap:
+            raise KafkaTimeout("paris does not answer")
+        return read_latch(options, flow)
+
+    monkeypatch.setattr(reading, "read_latch", read)
+
+
+@pytest.mark.usefixtures("no_latches_of_the_source")
+def test_a_switch_with_a_way_back_goes_on_behind_open_without_the_source(site: Site) -> None:
+    assert site.with_way_back().read(OPEN).denied_on_target == set()
+
+
+@pytest.mark.usefixtures("no_latches_of_the_source")
+def test_a_rollback_with_a_way_back_waits_for_the_source(site: Site) -> None:
+    facts = site.with_way_back().read(replace(MOVED, rollback="x"))
+    assert (facts.source_away, facts.latches) == ("paris does not answer", None)
+
+
+def test_the_fence_of_the_record_is_read_if_the_file_has_another_one(site: Site) -> None:
+    site.source.create_acls([denial("t")])
+    switch = site.config.switch("s").model_copy(update={"fence": "hook"})
+    facts = FactReader(site.config, switch, site.source, site.target).read(replace(FENCED, rollback="x"))
+    assert facts.denied == {"t"}
+    assert site.reader.read(replace(FENCED, fence="hook", rollback="x")).denied is None
 
 
 def test_a_producer_without_an_id_is_said_to_be_one(site: Site) -> None:

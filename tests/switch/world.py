@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mirror.errors import Fenced, FlowError, KafkaTimeout
@@ -168,19 +168,29 @@ class Site:
             self.world.group_at_open = self.world.group
         self._maybe("after store")
 
-    def facts(self, record: SwitchRecord) -> Facts:  # noqa: ARG002 - of the protocol
+    def facts(self, record: SwitchRecord) -> Facts:
+        """What :class:`mirror.switch.reading.FactReader` reads, and nothing else."""
         w = self.world
         w.target.check()
-        latches = dict(w.latches)
-        progress = {topic: (n,) for topic, n in w.progress.items()}
-        ends = {topic: (len(log),) for topic, log in w.target.logs.items()}
+        known = Facts(denied_on_target=set(w.target.denied))
+        if record.state.is_open or record.state is State.PLANNED:
+            return known
         if w.source.away:
-            return Facts(source_away="away", latches=latches, progress=progress, denied_on_target=set(w.target.denied))
-        return Facts(
-            topics=dict.fromkeys(TOPICS, 1),
+            return replace(known, source_away="away")
+        latches = dict(w.latches) if record.latches or record.state is State.MOVED or record.rollback else None
+        known = replace(
+            known,
+            latches=latches,
             denied=w.source.shown[0] | w.source.shown[1] | w.source.denied,
             denied_everywhere=w.source.shown[0] & w.source.shown[1],
-            denied_on_target=set(w.target.denied),
+        )
+        if record.rollback:
+            return known
+        progress = {topic: (n,) for topic, n in w.progress.items()}
+        ends = {topic: (len(log),) for topic, log in w.target.logs.items()}
+        return replace(
+            known,
+            topics=dict.fromkeys(TOPICS, 1),
             ends={
                 topic: (Ends(len(log), len(log) - (w.transaction == topic and len(log) > 0)),)
                 for topic, log in w.source.logs.items()
@@ -190,7 +200,6 @@ class Site:
             open_transactions={},
             busy_groups={"g"} if w.members else set(),
             positions={"g": str(w.group)},
-            latches=latches,
             target_ends=ends,
         )
 
