@@ -53,15 +53,25 @@ def why_not_fenced(topics: Collection[str], acls: Collection[AclBinding]) -> Ite
 def lacking(
     topics: Collection[str], source: Collection[AclBinding], target: Collection[AclBinding]
 ) -> Mapping[str, list[str]]:
-    """Return the principals that may write to a topic on the source and not on the target, by topic."""
+    """Return the principals that may write to a topic on the source and not on the target, by topic.
+
+    :data:`EVERYONE` among them stands for all that no ACL names. The fence's own denials on the target do not count: a
+    switch removes them when it opens.
+    """
     found = {}
     for topic in sorted(topics):
-        if missing := sorted(_writers(topic, source) - _writers(topic, target)):
-            found[topic] = missing
+        allowed, refused = _writers(topic, target, but=denial(topic))
+        if EVERYONE in refused:
+            allowed = set()
+        wanted, unwanted = _writers(topic, source)
+        missing = (wanted - unwanted) & refused if EVERYONE in allowed else wanted - unwanted - (allowed - refused)
+        if missing and EVERYONE not in unwanted:
+            found[topic] = sorted(missing)
     return found
 
 
-def _writers(topic: str, acls: Collection[AclBinding]) -> set[str]:
-    about = [acl for acl in acls if is_about(acl, topic) and acl.operation in _WRITES]
+def _writers(topic: str, acls: Collection[AclBinding], but: AclBinding | None = None) -> tuple[set[str], set[str]]:
+    """Return the principals that ACLs allow to write, and those that ACLs refuse."""
+    about = [acl for acl in acls if is_about(acl, topic) and acl.operation in _WRITES and acl != but]
     allowed = {acl.principal for acl in about if acl.permission is AclPermission.ALLOW}
-    return allowed - {acl.principal for acl in about if acl.permission is AclPermission.DENY}
+    return allowed, {acl.principal for acl in about if acl.permission is AclPermission.DENY}

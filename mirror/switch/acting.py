@@ -161,8 +161,7 @@ class ClusterSite(Closing):
         return StepResult(ok=True)
 
     def _lift(self, record: SwitchRecord) -> StepResult:
-        lifted = sorted({*record.topics} - {*record.denied_on_target})
-        self.target.delete_acls([exactly(denial(topic)) for topic in lifted], timeout_ms=CALL_MS)
+        self.target.delete_acls([exactly(denial(topic)) for topic in record.topics], timeout_ms=CALL_MS)
         return StepResult(ok=True)
 
     def _abort(self, facts: Facts) -> StepResult:

@@ -220,11 +220,8 @@ def _ready(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_m
         intent = replace(record, fence=terms.fence, topics=tuple(sorted(facts.topics)), fence_ms=now_ms)
         if terms.fence == "hook":
             return Next(act=Act.FENCE, record=replace(intent, hook_fenced=True))
-        if facts.denied_on_target is None:
-            return _wait(record, "the ACLs of the target cannot be read")
         denied = tuple(sorted(facts.topics.keys() - set(facts.denied or ())))
-        on_target = tuple(sorted({*facts.denied_on_target} & facts.topics.keys()))
-        return Next(act=Act.FENCE, record=replace(intent, denied=denied, denied_on_target=on_target))
+        return Next(act=Act.FENCE, record=replace(intent, denied=denied))
     if record.fence == "hook":
         return Next(act=Act.FENCE, record=record)
     if {*record.topics} <= {*(facts.denied_everywhere or ())}:
@@ -323,8 +320,7 @@ def _behind_open(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) 
         return Next(act=Act.END, record=record)
     if facts.denied_on_target is None and record.fence == "acl":
         return _wait(record, "the ACLs of the target cannot be read")
-    lifted = {*record.topics} - {*record.denied_on_target}
-    if lifted & {*(facts.denied_on_target or ())}:
+    if {*record.topics} & {*(facts.denied_on_target or ())}:
         return Next(act=Act.LIFT, record=record)
     if terms.switches and not record.switched_ms:
         return Next(act=Act.SWITCH, record=record)

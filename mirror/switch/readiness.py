@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import AclFilter, Admin, ResourceType, TopicPartition
 from mirror.config.patterns import matches
 from mirror.config.reserved_topics import why_reserved
-from mirror.errors import BrokerError, KafkaError, named
+from mirror.errors import BrokerError, FlowError, KafkaError, named
 from mirror.mirrormaker.names import HEARTBEATS
 from mirror.rehearsal.coverage import Waivers
+from mirror.relay.progress.flow_topic import switch_of
 from mirror.relay.progress.latch import read_latch
 from mirror.spark.clusters import open_sides
 from mirror.spark.rehearsing.rehearse import Request, rehearse
-from mirror.switch.acl_fence import lacking, why_not_fenced
+from mirror.switch.acl_fence import denied, lacking, why_not_fenced
 from mirror.switch.couplings import couplings
+from mirror.switch.record_topic import KafkaRecordTopic
 from mirror.wire.error_codes import SECURITY_DISABLED
 
 if TYPE_CHECKING:
@@ -38,7 +41,8 @@ def blockers(
     if not topics:
         yield "the flows select no topic of the source"
     yield from _held(config, switch)
-    yield from _of_acls(switch, source, target, topics)
+    options = config.clusters[config.flows[switch.flows[0]].target].client_options()
+    yield from _of_acls(switch, source, target, topics, options)
     yield from _of_replicas(target, topics)
     yield from _of_transactions(switch, source, topics)
     waivers = Waivers.parse([*switch.waive])
@@ -63,7 +67,19 @@ def _held(config: MirrorConfig, switch: SwitchConfig) -> Iterator[str]:
             yield f"flow {name} is {latch.line()}"
 
 
-def _of_acls(switch: SwitchConfig, source: Admin, target: Admin, topics: Collection[str]) -> Iterator[str]:
+def _denied_by_switches(options: Mapping[str, object], target: Admin) -> set[str]:
+    """Return the topics that switches have fenced, by their records on the target, in either direction."""
+    found: set[str] = set()
+    for name in filter(None, map(switch_of, target.list_topics())):
+        with closing(KafkaRecordTopic(options, name)) as topic, suppress(FlowError):  # of another version
+            record = topic.read()
+            found |= {*record.denied} if record is not None else set()
+    return found
+
+
+def _of_acls(
+    switch: SwitchConfig, source: Admin, target: Admin, topics: Collection[str], options: Mapping[str, object]
+) -> Iterator[str]:
     on_source = _acls(source)
     on_target = _acls(target)
     if switch.fence == "acl":
@@ -72,6 +88,13 @@ def _of_acls(switch: SwitchConfig, source: Admin, target: Admin, topics: Collect
             return
         for topic, why in why_not_fenced(topics, on_source):
             yield f"topic {topic}: {why}; create the ACLs of its clients first"
+    if on_target is not None:
+        for topic in sorted(denied(on_target) & {*topics} - _denied_by_switches(options, target)):
+            if not matches(switch.waive, topic):
+                yield (
+                    f"topic {topic}: an ACL that no switch has created denies WRITE on the target to everyone; delete"
+                    " it, or waive the topic to have the switch delete it"
+                )
     if on_source is not None and on_target is not None:
         for topic, principals in lacking(topics, on_source, on_target).items():
             if not matches(switch.waive, topic):

@@ -69,8 +69,6 @@ class SwitchRecord:
     """The topics that are fenced."""
     denied: tuple[str, ...] = ()
     """Of these, the topics on which this switch creates the denial: the others had it before."""
-    denied_on_target: tuple[str, ...] = ()
-    """The topics on which the target had the denial before."""
     fence_ms: int = 0
     """When the fence was intended: producers may be refused from then on."""
     hook_fenced: bool = False

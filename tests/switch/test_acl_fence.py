@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mirror.client import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
-from mirror.switch.acl_fence import denial, denied, exactly, lacking, why_not_fenced
+from mirror.switch.acl_fence import EVERYONE, denial, denied, exactly, lacking, why_not_fenced
 from tests.alignment.permissions.authorizer import allows, topic
 
 WRITE = AclOperation.WRITE
@@ -36,3 +38,24 @@ def test_principals_that_may_not_write_on_the_target_are_named() -> None:
     source = [topic("t", WRITE), everything, topic("u", WRITE)]
     assert lacking(["t", "u"], source, [topic("*", WRITE)]) == {"t": ["User:bob"]}
     assert lacking(["t"], source, [everything, topic("t", WRITE), denial("t")]) == {}
+
+
+_ALICE = AclBinding(ResourceType.TOPIC, "t", "User:alice", WRITE)
+_ALL = _ALICE._replace(principal=EVERYONE)
+_REFUSED = _ALL._replace(permission=AclPermission.DENY, operation=AclOperation.ALL)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "missing"),
+    [
+        ([_ALICE], [_ALL], []),
+        ([_ALICE], [_ALL, _ALICE._replace(permission=AclPermission.DENY)], ["User:alice"]),
+        ([_ALL], [_ALICE], [EVERYONE]),
+        ([_ALICE], [_ALICE, _REFUSED], ["User:alice"]),
+        ([_ALICE, _REFUSED], [], []),
+    ],
+)
+def test_acls_about_everyone_are_understood(
+    source: list[AclBinding], target: list[AclBinding], missing: list[str]
+) -> None:
+    assert lacking(["t"], source, target) == ({"t": missing} if missing else {})

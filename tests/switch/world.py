@@ -229,7 +229,7 @@ class Site:
                     shown -= set(record.denied)
             case Act.LIFT:
                 w.target.check()
-                w.target.denied -= set(record.topics) - set(record.denied_on_target)
+                w.target.denied -= set(record.topics)
             case Act.COPY:
                 w.copy(100)
             case Act.PROVE:

@@ -77,6 +77,12 @@ def switch_topic_of(switch: str) -> str:
     return f"mirror-progress.{switch}.switch.internal"
 
 
+def switch_of(topic: str) -> str:
+    """Return the switch that has this topic for its record; empty if none has."""
+    name = topic.removeprefix("mirror-progress.").removesuffix(".switch.internal")
+    return name if topic == switch_topic_of(name) else ""
+
+
 def latch_topic_of(flow: str) -> str:
     """Return the topic that says whether the flow may copy; it is on the target, with one partition.
 
