@@ -102,6 +102,8 @@ P = TypeVar("P", bound=HoldingPlan)
 # Invariant: A plan that is applied changes what it lists, from the facts that it lists, and nothing else.
 # Test: tests/alignment/test_planned_on_fakes.py::test_what_the_plan_does_not_have_stays_as_it_is
 # Test: tests/alignment/test_planned_on_fakes.py::test_what_changes_between_the_check_and_the_round_is_not_made
+# Test: tests/alignment/test_planned_on_fakes.py::test_a_topic_is_created_from_the_facts_of_its_plan_alone
+# Test: tests/alignment/test_planned_on_fakes.py::test_another_cluster_after_the_check_is_left_as_it_is
 class OnlyPlanned(Generic[P]):
     """A kind whose rounds make only what a plan lists."""
 

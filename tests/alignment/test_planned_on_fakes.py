@@ -13,9 +13,11 @@ from mirror.client import Admin
 from mirror.config.load import load
 from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.spark.preflight import drift
-from mirror.spark.preflight.plan_file import configuration_hash
+from mirror.spark.preflight.plan_file import FlowPlan, configuration_hash
+from mirror.wire.api import Api
 from tests.alignment.permissions.authorizer import topic as reading
 from tests.alignment.test_commands_on_fakes import LONG_ENOUGH, Site
+from tests.fakes.control import Action
 from tests.relay.fake_pair import FLOW, FakePair
 
 SHORTER = str(int(LONG_ENOUGH) - 1)
@@ -47,7 +49,7 @@ class Planning(Site):
         """Have ``change`` happen once a plan was checked, before anything is changed."""
         check = drift.check_plan
 
-        def checked(*arguments: Any) -> drift.CheckedPlan:
+        def checked(*arguments: Any) -> FlowPlan:
             found = check(*arguments)
             change()
             return found
@@ -136,6 +138,72 @@ def test_what_changes_between_the_check_and_the_round_is_not_made(
     status, said = site.make()
     assert (status, site.target) == (3, {})
     assert f"= retention.ms: the default, not {SHORTER} (not-in-plan)" in said
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda site: site.pair.source.add_topic("t", 2, **{"retention.ms": LONG_ENOUGH}),
+        lambda site: site.source.update({"retention.ms": SHORTER}),
+        lambda site: site.source.update({"max.message.bytes": "9999999"}),
+        lambda site: site.pair.source.grow(site.pair.source.topics["t"], 3),
+    ],
+    ids=["made again", "another value", "one more configuration", "grown"],
+)
+def test_a_topic_is_created_from_the_facts_of_its_plan_alone(
+    site: Planning, monkeypatch: pytest.MonkeyPatch, change: Callable[[Planning], object]
+) -> None:
+    site.source["retention.ms"] = LONG_ENOUGH
+    site.write()
+    site.between(monkeypatch, lambda: change(site))
+    status, said = site.make()
+    assert (status, "paris.t" in site.pair.target.topics) == (3, False)
+    assert "target topic paris.t is not prepared: the plan does not have it so" in said
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_a_topic_is_extended_from_the_facts_of_its_plan_alone(
+    site: Planning, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    site.invoke("apply")
+    site.pair.source.grow(site.pair.source.topics["t"], 4)
+    assert site.write().keys() == {"topic paris.t"}
+    changes: dict[str, Callable[[], object]] = {
+        "source": lambda: site.pair.source.add_topic("t", 4),
+        "target": lambda: site.pair.target.grow(site.pair.target.topics["paris.t"], 3),
+    }
+    site.between(monkeypatch, changes[side])
+    before = {"source": 2, "target": 3}[side]
+    status, said = site.make()
+    assert (status, len(site.pair.target.topics["paris.t"].partitions)) == (3, before)
+    assert "target topic paris.t is not prepared: the plan does not have it so" in said
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_another_cluster_after_the_check_is_left_as_it_is(
+    site: Planning, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    site.write()
+    site.between(monkeypatch, lambda: setattr(getattr(site.pair, side), "cluster_id", "new"))
+    status, said = site.make()
+    assert (status, "paris.t" in site.pair.target.topics) == (1, False)
+    assert "the plan does not hold any more: cluster" in said
+
+
+def test_a_topic_is_created_without_what_the_target_refuses(site: Planning) -> None:
+    def refuse(call: Any) -> Action | None:
+        if call.api is not Api.CREATE_TOPICS:
+            return None
+        refused = {one.name: 40 for one in call.body.topics if "vendor.setting" in {own.name for own in one.configs}}
+        return Action(errors=refused) if refused else None
+
+    site.source.update({"retention.ms": LONG_ENOUGH, "vendor.setting": "on"})
+    site.add('configs-include = [".*"]')
+    site.pair.target.control.add(refuse)
+    assert site.write()["topic paris.t"]["facts"]["configs"] == {"retention.ms": LONG_ENOUGH}
+    status, said = site.make()
+    assert (status, site.target) == (3, {"retention.ms": LONG_ENOUGH}), said
+    assert "target topic paris.t is created without vendor.setting = on" in said
 
 
 def test_what_others_make_after_the_check_is_said(site: Planning, monkeypatch: pytest.MonkeyPatch) -> None:

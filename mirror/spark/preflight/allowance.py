@@ -1,14 +1,13 @@
-"""What a flow may still create: a source without end must not make it create without end; a plan lists it. Pure."""
+"""What a flow may still create: a source without end must not make it create without end. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
-    from mirror.client import NewTopic
     from mirror.config.models import FlowConfig
 
 _PERIOD_MS: Final = 60 * 60 * 1000
@@ -43,24 +42,3 @@ class Allowance:
         """Count what was created."""
         if topics or partitions:
             self._created.append((now_ms, topics, partitions))
-
-
-class PlannedTopics(NamedTuple):
-    """The topics that a plan has; others are neither created nor extended."""
-
-    new: Mapping[str, NewTopic]
-    """By target topic."""
-    extended: Mapping[str, int]
-    """The new partition count by target topic."""
-    own: Collection[str]
-    """Those that the flow itself writes, on the target."""
-    own_on_source: Collection[str]
-
-    def of_new(self, wanted: Mapping[str, NewTopic]) -> dict[str, NewTopic]:
-        """Return those of the ``wanted`` topics that the plan has with as many partitions, as the plan has them."""
-        found = {name: topic for name, topic in self.new.items() if name in wanted}
-        return {name: topic for name, topic in found.items() if topic.partitions == wanted[name].partitions}
-
-    def of_extended(self, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Return those of the ``wanted`` new partition counts, by target topic, that the plan has."""
-        return {name: count for name, count in wanted.items() if self.extended.get(name) == count}

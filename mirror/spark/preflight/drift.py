@@ -31,7 +31,7 @@ from mirror.spark.preflight.flow_reconciler import (
 )
 from mirror.spark.preflight.flow_registries import begin_registries, begun, read_registries, to_begin
 from mirror.spark.preflight.plan_file import FlowPlan, PlanFile, refuse_stale
-from mirror.spark.preflight.plan_items import begins_registries, planned_topics, topic_items
+from mirror.spark.preflight.plan_items import beginnings, begins_registries
 from mirror.spark.preflight.target_topics import Prepared, prepare_topics
 from mirror.spark.run_control import RunControlClient
 
@@ -122,14 +122,6 @@ class Comparison(NamedTuple):
     registries: Mapping[Side, Registry]
 
 
-class CheckedPlan(NamedTuple):
-    """What is to be changed for a flow, and nothing else."""
-
-    items: tuple[Item, ...]
-    topics: Prepared
-    """As the check of the plan has found them."""
-
-
 def compare(
     config: MirrorConfig, flow: FlowConfig, sides: Sides, *, adopt: bool = False, max_deletions: int | None = None
 ) -> Comparison:
@@ -153,14 +145,14 @@ def compare(
         obstacles={topic: obstacle.describe(topic) for topic, obstacle in found.targets.obstacles.items()},
         **kinds._asdict(),
         warnings=found.warnings,
-        topics=tuple(topic_items(flow, sides.source.topics, found, registries)),
+        topics=(*found.items(flow, sides.source.topics), *beginnings(flow, registries)),
         source_id=sides.source.cluster.cluster_id or "",
         target_id=sides.target.cluster.cluster_id or "",
     )
     return Comparison(drift, found, registries)
 
 
-def check_plan(config: MirrorConfig, flow: FlowConfig, sides: Sides, plan: PlanFile) -> CheckedPlan:
+def check_plan(config: MirrorConfig, flow: FlowConfig, sides: Sides, plan: PlanFile) -> FlowPlan:
     """Return what the ``plan`` has for ``flow``, which rests on what both sides are now. Changes nothing.
 
     Raises FlowError with what has changed since it was made, FlowHeld, and what :func:`compare` raises.
@@ -168,10 +160,17 @@ def check_plan(config: MirrorConfig, flow: FlowConfig, sides: Sides, plan: PlanF
     LatchCheck(config.clusters[flow.target].client_options(), flow.name)()
     found = compare(config, flow, sides, adopt=plan.adopt, max_deletions=plan.max_deletions)
     planned, now = plan.flows[flow.name], found.drift.planned
-    ids = ((flow.source, planned.source_id, now.source_id), (flow.target, planned.target_id, now.target_id))
-    others = [f"cluster {name} had the id {before} and has {after}" for name, before, after in ids if before != after]
-    refuse_stale([*others, *stale(planned.items, now.items, found.drift.kinds)])
-    return CheckedPlan(planned.items, found.topics)
+    refuse_stale([*_other_clusters(sides, planned), *stale(planned.items, now.items, found.drift.kinds)])
+    return planned
+
+
+def _other_clusters(sides: Sides, plan: FlowPlan) -> list[str]:
+    """Return a line for each side that is another cluster than that of the ``plan``. Raises KafkaError."""
+    return [
+        f"cluster {side.name} had the id {before} and has {after}"
+        for side, before in zip(sides, (plan.source_id, plan.target_id), strict=True)
+        if (after := side.cluster.cluster_id or "") != before
+    ]
 
 
 def apply(
@@ -182,7 +181,7 @@ def apply(
     adopt: bool = False,
     adopted: Collection[str] = (),
     max_deletions: int | None = None,
-    plan: CheckedPlan | None = None,
+    plan: FlowPlan | None = None,
 ) -> FlowDrift:
     """Create what is missing, begin registries, and bring the target's topics and ACLs in step; return what differs.
 
@@ -190,15 +189,18 @@ def apply(
     ``max_deletions``: delete or reduce up to so many topics, instead of the flow's limit. Both need two rounds, between
     which this waits. Changes that would disturb running copies are not made while a run of the flow is alive. What
     fails once topics are prepared, also because a run begins meanwhile, is among the problems. With a ``plan`` nothing
-    else is changed. Raises FlowError if no topic matches or one cannot be adopted, FlowHeld, KafkaError.
+    else is changed, and this only from the facts of the plan. Raises FlowError if no topic matches, one cannot be
+    adopted or a cluster is not that of the plan, FlowHeld, KafkaError.
     """
     LatchCheck(config.clusters[flow.target].client_options(), flow.name)()
     sides = sides.again()  # earlier flows of the command have made topics since
+    if plan is not None:
+        refuse_stale(_other_clusters(sides, plan))
     if adopted:
         _adopt(config, flow, adopted, sides)
         sides = sides.again()
     owned = owned_topics(config, flow)
-    planned = None if plan is None else planned_topics(flow, plan.items, plan.topics)
+    planned = None if plan is None else {item.key: item for item in plan.items}
     recorder = creation_recorder(config, flow)
     prepared = prepare_topics(flow, sides, recorder=recorder, owned=owned, planned=planned)
     obstacles = {topic: obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items()}
@@ -238,7 +240,7 @@ def apply(
 def _vanished(
     flow: FlowConfig,
     sides: Sides,
-    plan: CheckedPlan | None,
+    plan: FlowPlan | None,
     prepared: Prepared,
     obstacles: Collection[str],
     kinds: Alignment,
@@ -246,7 +248,7 @@ def _vanished(
     """Yield a line for each item of ``plan`` that was not made, and for which nothing else gives a reason."""
     if plan is None or obstacles or any(kind.problems for kind in kinds):
         return
-    seen = {item.what for item in topic_items(flow, sides.source.topics, prepared, {})}
+    seen = {item.what for item in prepared.items(flow, sides.source.topics)}
     seen |= {one.what or one.text for kind in kinds for one in kind.differences}
     for item in plan.items:
         if item.what not in seen and not begins_registries([item]):

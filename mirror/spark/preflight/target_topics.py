@@ -11,14 +11,17 @@ from mirror.spark.ledger.topic_obstacles import TargetTopics
 from mirror.spark.planning import broker_retention
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics
+from mirror.spark.preflight.plan_items import creation, extension, own_creation, what_of
 from mirror.spark.preflight.topic_preparation import Means, Pairs, TopicPreparation
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Iterator
 
+    from mirror.alignment.planned import Item
     from mirror.config.models import FlowConfig
     from mirror.observation import Side, Sides
     from mirror.spark.preflight.flow_topics import FlowTopic
+    from mirror.spark.preflight.topic_preparation import Planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,16 @@ class Prepared:
         """Lines about topics that are created on the source."""
         return [*map(flow_topics.creation, self.own_on_source)]
 
+    def items(self, flow: FlowConfig, topics: Mapping[str, TopicDescription]) -> Iterator[Item]:
+        """Yield what was created and extended, as a plan lists it; ``topics`` are those of the source."""
+        sources = {flow.target_topic(name): one for name, one in topics.items() if flow.includes(name)}
+        for name, topic in self.new.items():
+            yield creation(flow, topic, sources[name])
+        for name, count in self.extended.items():
+            yield extension(flow, self.existing[name], count, sources[name])
+        for cluster, own in ((flow.source, self.own_on_source), (flow.target, self.own)):
+            yield from (own_creation(cluster, one) for one in own)
+
 
 def prepare_topics(
     flow: FlowConfig,
@@ -80,7 +93,7 @@ def prepare_topics(
     planned = means.get("planned")
     # First, because heartbeats are copied, too.
     own_on_source, on_source = flow_topics.prepare(
-        _planned(flow_topics.on_source(flow), sides.source, planned and planned.own_on_source),
+        _planned(flow_topics.on_source(flow), sides.source, planned),
         sides.source,
         validate_only=validate_only,
     )
@@ -90,7 +103,7 @@ def prepare_topics(
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
     # Before what is recorded there.
     own, on_target = flow_topics.prepare(
-        _planned(flow_topics.on_target(flow), sides.target, planned and planned.own),
+        _planned(flow_topics.on_target(flow), sides.target, planned),
         sides.target,
         validate_only=validate_only,
     )
@@ -110,12 +123,15 @@ def prepare_topics(
     )
 
 
-def _planned(topics: list[FlowTopic], side: Side, planned: Collection[str] | None) -> list[FlowTopic]:
-    """Return those of a flow's own ``topics`` that exist or are ``planned``; all of them if that is None."""
+def _planned(topics: list[FlowTopic], side: Side, planned: Planned | None) -> list[FlowTopic]:
+    """Return those of a flow's own ``topics`` that exist or are ``planned``; all of them if that is None.
+
+    Their facts rest on the configuration and the cluster alone, which a plan's are the same as.
+    """
     if planned is None:
         return topics
     existing = side.describe([topic.name for topic in topics])
-    return [topic for topic in topics if topic.name in planned or topic.name in existing]
+    return [topic for topic in topics if (side.name, what_of(topic.name)) in planned or topic.name in existing]
 
 
 def prepare_own_topics(flow: FlowConfig, sides: Sides) -> list[str]:

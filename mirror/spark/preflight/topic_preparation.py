@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from mirror.alignment.inventory_records import SourceTopic
 from mirror.alignment.owned_topics import OwnedTopics
 from mirror.alignment.ownership import Standing
+from mirror.alignment.planned import Item
 from mirror.client import NewTopic, Outcomes, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
 from mirror.spark.ledger.topic_obstacles import Obstacle, TargetTopics, colliding, not_owned, too_long
 from mirror.spark.preflight import target_warnings, topic_compare
-from mirror.spark.preflight.allowance import Allowance, PlannedTopics
+from mirror.spark.preflight.allowance import Allowance
 from mirror.spark.preflight.flow_reconciler import config_rules
 from mirror.spark.preflight.flow_topics import PROPAGATION_TIMEOUT_S, TOPIC_ALREADY_EXISTS
+from mirror.spark.preflight.plan_items import creation, extension
 from mirror.spark.preflight.portions import send_in_portions
 from mirror.spark.preflight.refused_configs import without_refused
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable
     from collections.abc import Set as AbstractSet
 
     from mirror.alignment.creations import CreationRecorder
@@ -38,6 +41,8 @@ _LEAST_PAUSE_S: Final = 0.1
 _HEARTBEAT_CONFIGS: Final = {"cleanup.policy": "compact", "max.message.bytes": str(64 * 1024)}
 """Of a topic that is copied whatever ``topics`` says: what its source sets is not asked. A heartbeat has 100 bytes."""
 
+Planned = Mapping[tuple[str, str], Item]
+"""What a plan has, by :attr:`Item.key`."""
 Pairs = dict[str, tuple[TopicConfig, TopicConfig]]
 """Target topic -> its source's configuration, and its own one or the one that it would be created with."""
 
@@ -53,8 +58,8 @@ class Means(TypedDict, total=False):
     """Says which of the topics that exist are the flow's; without it, those with progress are."""
     allowance: Allowance
     """What the run has created before."""
-    planned: PlannedTopics | None
-    """What is created, as a plan has it; None: all that is missing."""
+    planned: Planned | None
+    """What is created and extended, as a plan has it; None: all that is missing."""
 
 
 class TopicPreparation:
@@ -214,22 +219,38 @@ class TopicPreparation:
                 f" does not show: {error}",
             )
         new = {topic.name: topic for topic in (self._new_topic(name, found) for name, found in configs.items())}
+        new = self._of_plan(new)
         fitting = self._fitting({name: topic.partitions for name, topic in new.items()}, topics=True)
-        return self._of_plan({name: topic for name, topic in new.items() if name in fitting})
+        return {name: topic for name, topic in new.items() if name in fitting}
 
     def _of_plan(self, new: dict[str, NewTopic]) -> dict[str, NewTopic]:
-        """Return the ``new`` topics as a plan has them, without what its check has shown the target to refuse."""
-        if self._planned is None:
-            return new
-        found = self._planned.of_new(new)
-        self._note_unplanned(new.keys() - found.keys())
-        return found
+        """Return those of the ``new`` topics that the plan has, from the same facts.
 
-    def _note_unplanned(self, names: Iterable[str]) -> None:
-        for name in names:
+        A plan has a topic without the configurations that the target refuses: these are found here once more.
+        """
+        planned = self._planned
+        if planned is None:
+            return new
+
+        def items(topics: Mapping[str, NewTopic]) -> dict[str, Item]:
+            return {name: creation(self._flow, one, self._source_topic(name)) for name, one in topics.items()}
+
+        differ = {name: new[name] for name, one in items(new).items() if one != planned.get(one.key, one)}
+        failed = self._send(differ, validate_only=True)
+        new = new | self._without_refused_configs({name: differ[name] for name in failed}, failed)
+        return {name: new[name] for name in self._only_planned(planned, items(new))}
+
+    def _only_planned(self, planned: Planned, items: Mapping[str, Item]) -> list[str]:
+        """Return those of the target topics whose items the plan has as they are; name the rest."""
+        found = [name for name, one in items.items() if planned.get(one.key) == one]
+        for name in items.keys() - set(found):
             self._add_obstacle(
                 name, f"target topic {name} is not prepared: the plan does not have it so", self._has(name)
             )
+        return found
+
+    def _source_topic(self, name: str) -> TopicDescription:
+        return self._wanted[self._source_of[name]]
 
     def _new_topic(self, topic: str, configs: Mapping[str, str]) -> NewTopic:
         """Return the target topic to create for source topic ``topic`` with its ``configs``."""
@@ -326,9 +347,11 @@ class TopicPreparation:
             if self._standings.get(name, Standing.OWNED) is Standing.OWNED
         }
         if self._planned is not None:
-            found = self._planned.of_extended(lacking)
-            self._note_unplanned(lacking.keys() - found.keys())
-            lacking = found
+            items = {
+                name: extension(self._flow, self.existing[name], count, self._source_topic(name))
+                for name, count in lacking.items()
+            }
+            lacking = {name: lacking[name] for name in self._only_planned(self._planned, items)}
         fitting = self._fitting({name: count - self._has(name) for name, count in lacking.items()}, topics=False)
         if not fitting:
             return
