@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mirror.spark.status.condition import Condition, condition_of
+from mirror.relay.progress.control_record import DEAD_AFTER_MS
+from mirror.spark.status.condition import Condition, FlowCondition, condition_of
 from mirror.spark.status.flow_status import FlowStatus
 
 
@@ -29,8 +30,16 @@ class FlowReading:
 
     @property
     def condition(self) -> Condition | None:
-        """The flow's condition; None: nothing was read yet."""
-        return None if self.status is None else condition_of(self.status)
+        """The flow's condition as of ``state_ms``; None: nothing was read yet."""
+        if self.status is None:
+            return Condition(name=FlowCondition.UNKNOWN, reason=self.error) if self.error else None
+        # What was not read since then may have gone on: its last sign of life is as old as the reading.
+        known = condition_of(replace(self.status, time_ms=self.state_ms))
+        if known.name is FlowCondition.UNKNOWN or self.status.time_ms - self.state_ms < DEAD_AFTER_MS:
+            return known
+        return Condition(
+            name=FlowCondition.UNKNOWN, reason=self.error, follows=known.follows, success_ms=known.success_ms
+        )
 
 
 def after_reading(before: FlowReading, status: FlowStatus) -> FlowReading:

@@ -36,10 +36,12 @@ def record_flow(metrics: MetricStore, reading: FlowReading) -> None:
     flow, status, condition = reading.flow, reading.status, reading.condition
     with metrics.lock:
         metrics.set(instruments.FLOW_READ, _seconds(reading.lags_ms), flow=flow)
-        if status is None or condition is None:
+        if condition is not None:
+            record_state(metrics, flow, condition.name.value)
+        if condition is not None and condition.success_ms is not None:
+            metrics.set(instruments.FLOW_SUCCESS, condition.success_ms / 1000, flow=flow)
+        if status is None:
             return
-        record_state(metrics, flow, condition.name.value)
-        metrics.set(instruments.FLOW_SUCCESS, condition.success_ms / 1000, flow=flow)
         record_evidence(metrics, flow, status.evidence)
         if status.groups is not None:
             record_groups(metrics, flow, status.groups)

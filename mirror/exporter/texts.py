@@ -35,7 +35,7 @@ _WORDS: Final = {
     FlowCondition.ENDED: "has ended",
     FlowCondition.GONE: "is gone",
     FlowCondition.NONE: "has not run yet",
-    FlowCondition.UNKNOWN: "is not known: its target does not answer",
+    FlowCondition.UNKNOWN: "could not be read",
 }
 _OUTCOMES: Final = ("failed", "expired", "unfinished", "complete", "complete")
 """The report's colours by the level of the worst problem, and without one."""
@@ -135,7 +135,9 @@ def _tiles(status: FlowStatus, condition: Condition, now_ms: int) -> list[dict[s
     late = NONE if totals.seconds is None else span(totals.seconds * 1000)
     tiles = [
         ("lag", _records(status), f"records; late: {late}; {_trend(status)}"),
-        ("last success", _ago(success_ms, now_ms) if success_ms else "never", moment(success_ms) if success_ms else ""),
+        ("last success", "none", "that is known")
+        if success_ms is None
+        else ("last success", _ago(success_ms, now_ms), moment(success_ms)),
         ("last commit", _ago(last, now_ms) if last else "never", "of progress in some partition"),
     ]
     if totals.loss_s is not None and not math.isinf(totals.loss_s):

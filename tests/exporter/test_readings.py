@@ -85,10 +85,35 @@ def test_a_scheduled_flow_has_its_last_complete_run_between_runs() -> None:
     assert recorded["mirror.flow.success.timestamp"] == {(name,): NOW / 1000 - 1_200}
 
 
-def test_of_a_flow_that_was_never_read_nothing_is_said() -> None:
-    metrics = MetricStore()
-    record_flow(metrics, readings().failed(NAME, "refused", {}, NOW))
+def test_of_a_flow_that_was_never_read_only_its_unknown_state_is_said() -> None:
+    metrics, found = MetricStore(), readings()
+    record_flow(metrics, found.flows[0])
     assert values(metrics) == {}
+    record_flow(metrics, found.failed(NAME, "refused", {}, NOW))
+    assert values(metrics) == {"mirror.flow.state": {(NAME, "unknown"): 1}}
+    away = replace(IN_TROUBLE, **NOTHING_READ, run=None, state=None, away={"berlin": "refused"})
+    record_flow(metrics, found.read(away))
+    assert not values(metrics).keys() & {"mirror.flow.success.timestamp", "mirror.flow.read.timestamp"}
+
+
+def test_a_flow_that_cannot_be_read_any_more_has_not_died() -> None:
+    """Its stream may go on: its last heartbeat is as old as the last reading."""
+    found, metrics = readings(), MetricStore()
+    found.read(IN_TROUBLE)
+    for later_ms, state in ((59_999, "running"), (60_000, "unknown"), (600_000, "unknown")):
+        reading = found.failed(NAME, "GROUP_AUTHORIZATION_FAILED", {}, NOW + later_ms)
+        record_flow(metrics, reading)
+        assert values(metrics)["mirror.flow.state"] == {(NAME, state): 1}
+        assert values(metrics)["mirror.flow.success.timestamp"] == {(NAME,): NOW / 1000 - 3}
+
+
+def test_a_success_that_a_reading_does_not_show_stays() -> None:
+    found, metrics = readings(), MetricStore()
+    record_flow(metrics, found.read(IN_TROUBLE))
+    assert IN_TROUBLE.state is not None
+    record_flow(metrics, found.read(replace(IN_TROUBLE, state=replace(IN_TROUBLE.state, state="preparing"))))
+    assert values(metrics)["mirror.flow.state"] == {(NAME, "preparing"): 1}
+    assert values(metrics)["mirror.flow.success.timestamp"] == {(NAME,): NOW / 1000 - 3}
 
 
 def test_a_cluster_is_up_or_not_and_keeps_the_time_of_its_last_answer() -> None:

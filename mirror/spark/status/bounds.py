@@ -61,10 +61,10 @@ class Bounds:
         if self.max_age_ms is None:
             return ""
         condition = condition_of(status)
-        age_ms = status.time_ms - condition.success_ms
-        if age_ms <= self.max_age_ms:
+        age_ms = None if condition.success_ms is None else status.time_ms - condition.success_ms
+        if age_ms is not None and age_ms <= self.max_age_ms:
             return ""
-        when = f"{span(age_ms)} ago, the bound is {span(self.max_age_ms)}" if condition.success_ms else "not known"
+        when = "not known" if age_ms is None else f"{span(age_ms)} ago, the bound is {span(self.max_age_ms)}"
         is_named = condition.name not in {FlowCondition.ENDED, FlowCondition.NONE}
         why = "" if condition.is_complete else condition.reason or (condition.name.value if is_named else "")
         return f"its last success is {when}{f' ({why})' if why else ''}"

@@ -33,7 +33,7 @@ class FlowCondition(StrEnum):
     NONE = "none"
     """No run has reported anything."""
     UNKNOWN = "unknown"
-    """The target does not answer."""
+    """The target does not answer, or what runs report cannot be read."""
 
 
 _GONE: Final = "its driver has died or cannot reach the target"
@@ -51,9 +51,9 @@ class Condition:
     """Until when it waits."""
     follows: bool | None = None
     """Whether it is a stream's flow."""
-    success_ms: int = 0
+    success_ms: int | None = None
     """When it was in order last: the end of its last complete run, or the last sign of life of its stream while that
-    was running; 0: never, as far as it is known."""
+    was running; None: no success is known."""
 
     @property
     def is_complete(self) -> bool:
@@ -65,7 +65,7 @@ def condition_of(status: FlowStatus) -> Condition:
     """Return the condition of a flow."""
     state, run = status.state, status.run
     follows = None if state is None else state.follows
-    success_ms = _success_ms(state, run)
+    success_ms = _success_ms(status)
     if status.target in status.away:
         reason = status.away[status.target]
         return Condition(name=FlowCondition.UNKNOWN, reason=reason, follows=follows, success_ms=success_ms)
@@ -78,7 +78,9 @@ def condition_of(status: FlowStatus) -> Condition:
         return _unreported(status, run, success_ms)
     if state is None:
         name = FlowCondition.REFUSED if status.refused else FlowCondition.NONE
-        return Condition(name=name, reason=status.refused)
+        if status.unread and not status.refused:
+            name = FlowCondition.UNKNOWN
+        return Condition(name=name, reason=status.refused or status.unread)
     name, reason, since_ms, until_ms = _name(state), state.reason, state.since_ms, state.until_ms
     if run is not None and run.is_dead(status.time_ms):
         name, reason, since_ms, until_ms = FlowCondition.GONE, _GONE, run.seen_ms, None
@@ -93,7 +95,7 @@ def condition_of(status: FlowStatus) -> Condition:
     )
 
 
-def _unreported(status: FlowStatus, run: RunControl, success_ms: int) -> Condition:
+def _unreported(status: FlowStatus, run: RunControl, success_ms: int | None) -> Condition:
     """Return the condition of a flow whose run has not reported its state."""
     if run.is_dead(status.time_ms):
         return Condition(name=FlowCondition.GONE, since_ms=run.seen_ms, reason=_GONE, success_ms=success_ms)
@@ -107,11 +109,13 @@ def _name(state: RunState) -> FlowCondition:
 # Invariant: A flow that nothing copies any more becomes older, whatever it was: a stream that has died counts as in
 #   order until its last sign of life, and a scheduled run that fails does not count.
 # Test: tests/spark/status/test_condition.py::test_a_flow_is_in_order_until_its_last_success
-def _success_ms(state: RunState | None, run: RunControl | None) -> int:
+def _success_ms(status: FlowStatus) -> int | None:
+    state, run = status.state, status.run
     if state is None:
-        return 0
+        return None
     if not state.follows:
-        return state.complete_ms
+        return state.complete_ms or None
     is_running = state.state == FlowCondition.RUNNING and run is not None and run.run == state.run
-    # A stream's other states begin when it ceases to run.
-    return max(state.since_ms, run.seen_ms) if is_running and run is not None else state.since_ms
+    # The tasks of earlier runs count as well: a driver that starts again and again is no success, and what was one before
+    # its first start stays known.
+    return max(state.since_ms, run.seen_ms) if is_running and run is not None else status.tasks_seen_ms

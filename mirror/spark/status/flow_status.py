@@ -93,6 +93,8 @@ class FlowStatus:
     """What the last run says of the flow in its status topic; None if none has."""
     tasks: list[TaskState] = field(default_factory=list)
     """The tasks of the run's last job that have reported there, by number."""
+    tasks_seen_ms: int | None = None
+    """When a task has reported last, of whichever run; None: none has."""
     unread: str = ""
     """Why the status topic cannot be read; empty if it was."""
     totals: LagTotals

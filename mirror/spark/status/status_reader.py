@@ -160,6 +160,7 @@ class StatusReader(Closing):
             run=observation.run,
             state=_state_of(table, observation),
             tasks=_tasks_of(table, observation),
+            tasks_seen_ms=max((one.seen_ms for one in table.tasks.values()), default=None),
             totals=totals(lags.values()),
             partitions=statuses_of(flow, observation, table, results, lags, troubles),
             groups=table.groups if flow.follows_groups else None,

@@ -318,7 +318,7 @@ FLOW_SUCCESS: Final = _gauge(
     "s",
     _FLOW,
     "when the last complete run ended, in seconds since 1970, or the last sign of life of the stream while it was"
-    " running; 0 if there is none",
+    " running; none if neither is known",
 )
 
 ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Instrument))

@@ -101,6 +101,7 @@ def test_a_host_without_the_ledger_shows_what_tasks_report(site: StatusHarness) 
         assert one.trouble is not None
         assert one.trouble.line == "refused: too large"
         assert (found.state, found.tasks, found.unread) == (run, tasks[:1], "")
+        assert found.tasks_seen_ms == TASK.seen_ms
         site.topic_error = AuthorizationFailed("the permission Read is missing", 29)
         again = watch.read()
         assert (again.state, again.unread) == (run, "the permission Read is missing")
