@@ -116,6 +116,6 @@ def _success_ms(status: FlowStatus) -> int | None:
     if not state.follows:
         return state.complete_ms or None
     is_running = state.state == FlowCondition.RUNNING and run is not None and run.run == state.run
-    # The tasks of earlier runs count as well: a driver that starts again and again is no success, and what was one before
-    # its first start stays known.
+    # The tasks of earlier runs count as well: a driver that starts again and again is no success, and what was one
+    # before its first start stays known.
     return max(state.since_ms, run.seen_ms) if is_running and run is not None else status.tasks_seen_ms
