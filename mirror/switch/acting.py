@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -86,7 +87,7 @@ class ClusterSite(Closing):
             Act.COPY: lambda record, _: self._copy(record),
             Act.PROVE: lambda record, _: self._prove(record),
             Act.MOVE: lambda _, facts: self._move(facts),
-            Act.HOLD: lambda record, _: self._hold(record),
+            Act.HOLD: self._hold,
             Act.RELEASE: self._release,
             Act.LIFT: lambda record, _: self._lift(record),
             Act.SWITCH: lambda record, _: self._hook(switch.hook_switch, "switch", record),
@@ -249,13 +250,22 @@ class ClusterSite(Closing):
             return StepResult(ok=False, why="; ".join(late[:_SHOWN]), retry=True)
         return StepResult(ok=True, evidence=dict(facts.positions or {}))
 
-    def _hold(self, record: SwitchRecord) -> StepResult:
-        for name in record.latches:
-            flow, until_s = self._config.flows[name], time.monotonic() + _HOLD_S
-            outcome = hold(self._config, flow, why="cut over", by=self._terms.by, until_s=until_s)
-            if outcome.running:
-                return StepResult(ok=False, why=f"flow {name}: {outcome.running}", retry=True)
-        return StepResult(ok=True)
+    def _hold(self, record: SwitchRecord, facts: Facts) -> StepResult:
+        """Hold the flows at the same time: each waits for its end, and all latches are set within the lease."""
+        latches, until_s = facts.latches or {}, time.monotonic() + _HOLD_S
+
+        def one(name: str) -> str:
+            # Of another generation: a later operator has held it, and released it for a rollback.
+            expected = latches[name].generation
+            flow = self._config.flows[name]
+            return hold(
+                self._config, flow, why="cut over", by=self._terms.by, expected=expected, until_s=until_s
+            ).running
+
+        with ThreadPoolExecutor(len(record.latches), "hold") as pool:
+            found = dict(zip(record.latches, pool.map(one, record.latches), strict=True))
+        running = [f"flow {name}: {why}" for name, why in found.items() if why]
+        return StepResult(ok=not running, why="; ".join(running), retry=True)
 
     def _release(self, record: SwitchRecord, facts: Facts) -> StepResult:
         for name in record.latches:

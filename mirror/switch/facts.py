@@ -25,8 +25,6 @@ class FlowLatch(NamedTuple):
     is_held: bool
     generation: int
     by: str
-    rests: bool = True
-    """Whether nothing of the flow runs any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,10 +113,10 @@ def decide(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_m
     return _STEPS[record.state](record, facts, watch, terms, now_ms)
 
 
-def applied(record: SwitchRecord, act: Act, result: StepResult, now_ms: int) -> SwitchRecord:  # noqa: PLR0911 - one for each act
+def applied(record: SwitchRecord, act: Act, result: StepResult, now_ms: int) -> SwitchRecord:  # noqa: C901, PLR0911 - one for each act
     """Return the record after a step that facts do not show."""
     if not result.ok:
-        fails = record.fences and not result.retry and act in {Act.FENCE, Act.PROVE, Act.MOVE, Act.COPY}
+        fails = record.fences and not record.rollback and not result.retry
         return replace(record, rollback=result.why) if fails else record
     match act:
         case Act.CHECK:
@@ -129,6 +129,8 @@ def applied(record: SwitchRecord, act: Act, result: StepResult, now_ms: int) -> 
             return replace(record, proofs=dict(result.evidence)).entered(State.PROVED, now_ms)
         case Act.MOVE:
             return replace(record, groups=dict(result.evidence)).entered(State.MOVED, now_ms)
+        case Act.HOLD:
+            return replace(record, rested=dict(record.latches))
         case Act.SWITCH:
             return replace(record, switched_ms=now_ms)
         case Act.REVERSE:
@@ -286,14 +288,15 @@ def _moved_groups(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms
         if record.latches and _ours(record, facts, terms):
             # The round that moves groups needs flows that are not held.
             return Next(act=Act.RELEASE, record=record)
-        again = replace(record, groups={}, latches={})
+        again = replace(record, groups={}, latches={}, rested={})
         return Next(act=Act.STORE, record=again.entered(State.PROVED, now_ms, "groups have gone on on the source"))
     wanted = (*record.flows, *terms.back)
-    if free := [flow for flow in wanted if not (facts.latches[flow].is_held and facts.latches[flow].rests)]:
-        # Stored before: only a flow in front of its latch, which is free, is released by a rollback.
-        found = {flow: facts.latches[flow] for flow in free}
+    found = {flow: facts.latches[flow] for flow in wanted}
+    if others := [flow for flow, one in found.items() if one.is_held and one.by != terms.by]:
+        return _wait(record, f"{named('flow', others)} held by others: mirror release")
+    if not all(one.is_held and record.rested.get(flow) == one.generation for flow, one in found.items()):
         intended = {flow: one.generation + (not one.is_held) for flow, one in found.items()}
-        return Next(act=Act.HOLD, record=replace(record, latches={**record.latches, **intended}))
+        return Next(act=Act.HOLD, record=replace(record, latches=intended))
     if facts.denied is None and record.fence == "acl":
         return _wait(record, "the ACLs of the source cannot be read")
     if facts.ends is None or facts.target_ends is None or facts.topics is None:

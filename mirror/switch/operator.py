@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from mirror.errors import FlowError, KafkaError
+from mirror.errors import AuthorizationFailed, FlowError, KafkaError, NotRetriable
 from mirror.switch.facts import Facts, Watch
 from mirror.switch.machine import LEASE_MS, TAKEOVER_MS, Act, Next, StepResult, Terms, applied, decide
 from mirror.switch.record import State, SwitchRecord, begin
@@ -123,7 +123,14 @@ class Operator:
     def _act(self, wanted: Next, facts: Facts) -> Seen:
         if wanted.act in _CHANGES and self._now_ms() - self._stored_ms > LEASE_MS:
             self._store(self.record)  # which fails if another operator has gone on
-        result = self._site.act(wanted.act, self.record, facts)
+        try:
+            result = self._site.act(wanted.act, self.record, facts)
+        except (KafkaError, FlowError) as error:
+            if wanted.act is Act.CHECK:
+                raise
+            # Also Fenced, by another round of the groups: only a record that is fenced is another operator.
+            refused = isinstance(error, NotRetriable | AuthorizationFailed)
+            result = StepResult(ok=False, why=str(error), retry=not refused)
         after = applied(self.record, wanted.act, result, self._now_ms())
         if after != self.record:
             self._store(after)

@@ -27,7 +27,7 @@ from mirror.wire.error_codes import SECURITY_DISABLED
 
 if TYPE_CHECKING:
     from mirror.client import TopicDescription
-    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.config.models import MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
 
 _CALL_MS: Final = 10_000
@@ -129,12 +129,8 @@ class FactReader:
         for flow in (*self._flows, *self._back):
             options = self._config.clusters[flow.target].client_options()
             latch = read_latch(options, flow.name, _CALL_MS)
-            rests = not is_alive(self._target_of(flow), flow.name) if latch.is_held else False
-            found[flow.name] = FlowLatch(latch.is_held, latch.generation, latch.by, rests)
+            found[flow.name] = FlowLatch(latch.is_held, latch.generation, latch.by)
         return found
-
-    def _target_of(self, flow: FlowConfig) -> Admin:
-        return self._target if flow.target == self._flows[0].target else self._source
 
     def _progress(self, tps: Collection[TopicPartition]) -> dict[str, tuple[int, ...]]:
         """Return up to where each partition is copied: to its first record, where nothing is."""

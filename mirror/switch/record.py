@@ -83,6 +83,8 @@ class SwitchRecord:
     """A hash of the positions of each group on the source, for which it has the same ones on the target."""
     latches: Mapping[str, int] = field(default_factory=dict)
     """The generation of the latch of each flow that this switch holds."""
+    rested: Mapping[str, int] = field(default_factory=dict)
+    """The generation of each latch behind which nothing of the flow writes any more, as the hold has found."""
     target_ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The target's ends when the switch opened: from there on all records are new ones."""
     open_ms: int = 0

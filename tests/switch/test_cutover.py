@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.errors import KafkaTimeout
+from mirror.errors import AuthorizationFailed, Fenced, FlowError, FlowHeld, KafkaTimeout
 from mirror.switch.cutover import Cutover, status_of_error
-from mirror.switch.record import State
+from mirror.switch.facts import Facts
+from mirror.switch.machine import Act, StepResult
+from mirror.switch.record import State, SwitchRecord
 from mirror.switch.record_store import SwitchTaken
 from tests.switch.test_machine import FENCED, OPEN
 from tests.switch.world import TERMS, World, operator
@@ -102,6 +104,50 @@ def test_an_outage_that_lasts_ends_the_command() -> None:
     with pytest.raises(KafkaTimeout):
         run_on()
     assert len(pauses) == 5
+
+
+def run_failing(failing: Act, errors: list[Exception], last: Exception | None = None) -> tuple[World, SwitchRecord]:
+    """Run a command whose act raises ``errors``, then ``last`` for ever, if it is given."""
+    world, terms = World(set()), replace(TERMS, deadline_ms=600_000)
+    made, site = operator(world, 1, terms)
+    act_of = site.act
+
+    def act(act: Act, record: SwitchRecord, facts: Facts) -> StepResult:
+        if act is failing and (error := errors.pop(0) if errors else last) is not None:
+            raise error
+        return act_of(act, record, facts)
+
+    def pause(_: float) -> None:
+        world.now_ms += 2_000
+        world.propagate()
+        world.copy(10)
+
+    site.act = act  # type: ignore[method-assign]
+    cutover = Cutover(made, terms, lambda _: None, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000)
+    return world, cutover.run().record
+
+
+def test_a_round_of_groups_that_is_fenced_is_repeated() -> None:
+    _, record = run_failing(Act.MOVE, [Fenced("another round writes the positions", 47)])
+    assert record.state is State.DONE
+
+
+def test_a_step_that_fails_until_the_deadline_is_rolled_back() -> None:
+    world, record = run_failing(Act.MOVE, [], FlowHeld("flow ahead is held by ann"))
+    assert (record.state, world.source.denied) == (State.ROLLED_BACK, set())
+    assert "deadline-seconds (600) have passed" in record.rollback
+
+
+@pytest.mark.parametrize("act", [Act.FENCE, Act.HOLD])
+def test_a_step_that_is_refused_is_rolled_back_at_once(act: Act) -> None:
+    world, record = run_failing(act, [], AuthorizationFailed("no ALTER on the cluster", 31))
+    assert (record.state, record.rollback) == (State.ROLLED_BACK, "no ALTER on the cluster")
+    assert world.source.denied == set()
+
+
+def test_a_check_that_fails_ends_the_command() -> None:
+    with pytest.raises(FlowError, match="no such topic"):
+        run_failing(Act.CHECK, [], FlowError("no such topic"))
 
 
 def test_a_command_ends_when_another_one_goes_on() -> None:

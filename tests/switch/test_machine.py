@@ -31,7 +31,7 @@ FENCED: Final = SwitchRecord(
 )
 DRAINED: Final = replace(FENCED, state=State.DRAINED, ends={"t": (5,)})
 PROVED: Final = replace(DRAINED, state=State.PROVED)
-MOVED: Final = replace(DRAINED, state=State.MOVED, groups={"g": "at 3"}, latches={"f": 5})
+MOVED: Final = replace(DRAINED, state=State.MOVED, groups={"g": "at 3"}, latches={"f": 5}, rested={"f": 5})
 OPEN: Final = replace(MOVED, state=State.OPEN, open_ms=110_000)
 
 
@@ -67,7 +67,9 @@ def step(record: SwitchRecord, now_ms: int = 111_000, terms: Terms = TERMS, **ch
         (MOVED, {"busy_groups": {"g"}}, Act.RELEASE, State.MOVED),
         (MOVED, {"positions": {"g": "at 4"}, "latches": {"f": FREE}}, Act.STORE, State.PROVED),
         (MOVED, {"latches": {"f": FREE}}, Act.HOLD, State.MOVED),
-        (MOVED, {"latches": {"f": OURS._replace(rests=False)}}, Act.HOLD, State.MOVED),
+        (replace(MOVED, rested={}), {}, Act.HOLD, State.MOVED),
+        (replace(MOVED, rested={"f": 3}), {}, Act.HOLD, State.MOVED),
+        (MOVED, {"latches": {"f": OURS._replace(by="ann")}}, Act.WAIT, State.MOVED),
         (MOVED, {}, Act.STORE, State.OPEN),
         (OPEN, {"denied_on_target": {"t"}}, Act.LIFT, State.OPEN),
         (OPEN, {}, Act.STORE, State.REVERSED),

@@ -96,7 +96,7 @@ def test_groups_and_latches_are_read_before_the_switch_opens(site: Site) -> None
     again = site.reader.read(MOVED)
     assert again.positions != facts.positions
     assert again.target_ends == {"t": (0,)}
-    assert again.latches == {"f": FlowLatch(is_held=False, generation=0, by="", rests=False)}
+    assert again.latches == {"f": FlowLatch(is_held=False, generation=0, by="")}
 
 
 def test_an_open_switch_reads_the_target_only(site: Site) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from mirror.errors import Fenced, FlowError, KafkaTimeout
+from mirror.errors import Fenced, FlowError, KafkaTimeout, LatchMoved
 from mirror.switch.facts import Ends, Facts, FlowLatch
 from mirror.switch.machine import Act, StepResult, Terms
 from mirror.switch.operator import Operator
@@ -203,17 +203,17 @@ class Site:
             target_ends=ends,
         )
 
-    def act(self, act: Act, record: SwitchRecord, facts: Facts) -> StepResult:  # noqa: ARG002 - of the protocol
+    def act(self, act: Act, record: SwitchRecord, facts: Facts) -> StepResult:
         self._maybe("before act")
         if self.kill == "stall":
             stored_ms = self.world.now_ms
-            self.late.append((stored_ms + CALL_MS, lambda: self._do(act, record)))
+            self.late.append((stored_ms + CALL_MS, lambda: self._do(act, record, facts)))
             raise Killed
-        result = self._do(act, record)
+        result = self._do(act, record, facts)
         self._maybe("after act")
         return result
 
-    def _do(self, act: Act, record: SwitchRecord) -> StepResult:  # noqa: C901, PLR0912 - one case for each act
+    def _do(self, act: Act, record: SwitchRecord, facts: Facts) -> StepResult:  # noqa: C901, PLR0912 - one case for each act
         w = self.world
         match act:
             case Act.FENCE:
@@ -243,7 +243,7 @@ class Site:
                 w.group_there = w.group
                 return StepResult(ok=True, evidence={"g": str(w.group)})
             case Act.HOLD | Act.RELEASE:
-                self._latch(act, record)
+                self._latch(act, record, facts)
             case Act.SWITCH:
                 w.switched = True
             case Act.REVERSE:
@@ -252,17 +252,21 @@ class Site:
                     w.latches[BACK] = FlowLatch(is_held=False, generation=one.generation + 1, by=TERMS.by)
         return StepResult(ok=True)
 
-    def _latch(self, act: Act, record: SwitchRecord) -> None:
+    def _latch(self, act: Act, record: SwitchRecord, facts: Facts) -> None:
+        """Compare and set, as set_latch does: a flow that was held or released since the facts stays as it is."""
         w = self.world
         w.target.check()
-        for flow, generation in record.latches.items():
-            one = w.latches[flow]
-            if act is Act.HOLD and not one.is_held and one.generation + 1 == generation:
-                w.latches[flow] = FlowLatch(is_held=True, generation=generation, by=TERMS.by)
+        for flow in record.latches:
+            one, seen = w.latches[flow], (facts.latches or {})[flow]
+            if act is Act.RELEASE and not (seen.is_held and seen.by == TERMS.by):
+                continue
+            if one.generation != seen.generation:
+                msg = "the latch has moved"
+                raise LatchMoved(msg)
+            if one.is_held is not (act is Act.HOLD):
+                w.latches[flow] = FlowLatch(is_held=act is Act.HOLD, generation=one.generation + 1, by=TERMS.by)
                 if self.kill == "half":
                     raise Killed
-            if act is Act.RELEASE and one.is_held and one.by == TERMS.by:
-                w.latches[flow] = FlowLatch(is_held=False, generation=one.generation + 1, by=TERMS.by)
 
 
 def operator(world: World, number: int, terms: Terms = TERMS) -> tuple[Operator, Site]:
