@@ -37,6 +37,7 @@ from mirror.groups.rules import GroupRules
 from mirror.groups.translation.logs import PartitionLogs
 from mirror.relay.offsets.index import UNKNOWN
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
+from mirror.relay.progress.latch import LatchCheck
 from mirror.timing import Clock
 
 _FULL_ROUNDS: Final = 6
@@ -57,6 +58,7 @@ class GroupSync(Closing):
         self._rules: Final = rules
         self._clock: Final = clock
         topic = self._topic = FlowTopic(flow.target_options, group_topic_of(flow.name))
+        self._check_latch: Final = LatchCheck(flow.target_options, flow.name)
         with ExitStack() as stack:
             clusters = stack.enter_context(FlowClusters(flow, clock))
             self._commits: Final = GroupCommits(
@@ -163,7 +165,8 @@ class GroupSync(Closing):
     def resume(self, group: str) -> int:
         """Take the target's offsets of a group for this flow's own, so that they are replaced by later positions.
 
-        Any process may call this: the one that runs the rounds reads it. Return how many there are. Raises KafkaError.
+        Any process may call this: the one that runs the rounds reads it. Return how many there are. Raises FlowHeld,
+        KafkaError.
         """
         found = self._of_target.offsets([group])[group]
         if isinstance(found, KafkaError):
@@ -176,6 +179,7 @@ class GroupSync(Closing):
                 offsets.setdefault(tp.topic, {})[tp.partition] = committed.offset
         if not offsets:
             return 0
+        self._check_latch()
         record = KeyValue(encode_key(ResumeKey(group)), encode_resumed(offsets))
         for error in self._topic.write({group: record}, TIMEOUT_MS).values():
             raise error

@@ -64,16 +64,18 @@ def still_writes(
 ) -> str:
     """Return what may still write at ``unix_ms`` although the latch and the fences were set at ``fenced_ms``. Pure.
 
-    Empty: nothing does. ``control`` is the control record, ``is_dead`` whether its run has died: its tasks end within a
-    minute of its last sign of life, and those of a run that lives end before it says that it has ended. Within
-    ``settled_ms`` what was stored before is sent, and the tasks end of a run that another one has replaced just before.
+    ``fenced_ms`` is later if a run has been seen since that had not ended. Empty: nothing does. ``control`` is the
+    control record, ``is_dead`` whether its run has died: its tasks end within a minute of its last sign of life, and
+    those of a run that lives end before it says that it has ended. Within ``settled_ms`` what was stored before is
+    sent, the tasks end of a run that another one has replaced just before, and a run that prepares claims the flow,
+    which it cannot while another one has it.
     """
     if control is not None and not control.ended and not is_dead:
         silent_s = (control.silent_ms(unix_ms) or 0) // 1000
         seen = f"its last sign of life was {silent_s} s ago"
         return f"run {control.run} on {control.host} has not said that it ended ({seen})"
     if unix_ms - fenced_ms < settled_ms:
-        return f"what was stored before the latch may be sent until {settled_ms // 1000} s after it"
+        return f"what was stored before the latch, or the end of the last run, may be sent for {settled_ms // 1000} s"
     return ""
 
 
@@ -169,9 +171,10 @@ class Ending:
 
     def __init__(self, client: RunControlClient, fenced_ms: int, wind_up_ms: int) -> None:
         """``wind_up_ms``: within which a task ends that is to stop."""
-        self._settled_ms: Final = max(SETTLED_MS, 2 * POLL_INTERVAL_MS + wind_up_ms)
+        self.settled_ms: Final = max(SETTLED_MS, 2 * POLL_INTERVAL_MS + wind_up_ms)
         self._client: Final = client
-        self._fenced_ms: Final = fenced_ms
+        self._fenced_ms = fenced_ms
+        """When the latch and the fences were set, or a run that had not ended was seen last."""
         self._halted = ""
         """The run that was stopped last."""
         self._seen: tuple[str, int] | None = None
@@ -186,8 +189,10 @@ class Ending:
             # A run that has not read the latch yet may claim the flow, or overwrite the command.
             self._client.halt(control, ended=is_dead)
             self._halted = control.run
+        if control is not None and not control.ended:
+            self._fenced_ms = unix_ms
         return still_writes(
-            control, is_dead=is_dead, fenced_ms=self._fenced_ms, unix_ms=unix_ms, settled_ms=self._settled_ms
+            control, is_dead=is_dead, fenced_ms=self._fenced_ms, unix_ms=unix_ms, settled_ms=self.settled_ms
         )
 
     def _is_dead(self, control: RunControl, unix_ms: int) -> bool:
@@ -197,7 +202,7 @@ class Ending:
         """
         if (seen := (control.run, control.seen_ms)) != self._seen:
             self._seen, self._seen_at_ms = seen, unix_ms
-        return control.is_dead(unix_ms) and unix_ms - self._seen_at_ms >= self._settled_ms
+        return control.is_dead(unix_ms) and unix_ms - self._seen_at_ms >= self.settled_ms
 
 
 def _end(
@@ -210,7 +215,7 @@ def _end(
 ) -> str:
     """Stop each run that has the flow, and wait until nothing of it writes; return what still may."""
     ending = Ending(client, fenced_ms, flow.copy_policy().wind_up_ms)
-    give_up_ms = now_ms() + DEAD_AFTER_MS + flow.shutdown_timeout_ms + SETTLED_MS + _GRACE_MS
+    give_up_ms = now_ms() + DEAD_AFTER_MS + flow.shutdown_timeout_ms + 2 * ending.settled_ms + _GRACE_MS
     while (running := ending.step(now_ms())) and now_ms() < give_up_ms and time.monotonic() < until_s:
         pause(_POLL_S)
     return running

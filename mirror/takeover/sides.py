@@ -27,6 +27,8 @@ TIMEOUT_MS: Final = 30_000
 """For each call."""
 STALL_MS: Final = 20_000
 """Reading a topic fails if nothing arrives for so long."""
+_CHECK_EVERY_MS: Final = 1_000
+"""A takeover commits thousands of partitions: it does not read the latch for each of them."""
 OBSERVED_S: Final = 10.0
 """How long the positions and the target are observed by default."""
 
@@ -90,10 +92,18 @@ class TakeoverSides(Closing):
             stack.callback(self.position_topics.close)
             self._clients: Final = stack.pop_all()
         self._check_latch: Final = LatchCheck(self.target_options, request.flow)
+        self._checked_ms: int | None = None
         self.facts: Final = FactsReader(request.flow, self.source, self.target)
 
     def close(self) -> None:
         self._clients.close()
+
+    def check_may_write(self) -> None:
+        """Raise FlowHeld or LatchMoved if the flow may write no more, as it was within the last second."""
+        now_ms = self._clock.now()
+        if self._checked_ms is None or now_ms - self._checked_ms >= _CHECK_EVERY_MS:
+            self._check_latch()
+            self._checked_ms = now_ms
 
     def check_flow_rests(self) -> None:
         """Raise FlowError if a run of the flow is alive, FlowHeld if it is held, but for a dry run."""

@@ -207,9 +207,11 @@ class Takeover(Closing):
         outcomes = {one.target: one for one in decisions}
         if not request.while_it_writes:
             outcomes.update({tp: one for tp, one in left_out.items() if one is not None})
+        self._sides.check_may_write()
         self._prepare()
         topic = TakeoverTopic(self._sides.target_options, request.flow)
         before = next((one for one in topic.read(TIMEOUT_MS) if one.key == record.key), record)
+        self._sides.check_may_write()
         # What MirrorMaker 2 has copied since an earlier takeover holds the flow until nothing is left out.
         topic.write(replace(record, resumed=before.resumed), TIMEOUT_MS)
         if settled:
@@ -235,6 +237,7 @@ class Takeover(Closing):
             exactly_once=request.exactly_once,
             timeout_ms=TIMEOUT_MS,
         )
+        self._sides.check_may_write()
         not_written = seeding.write_index(seeds)
         failed: dict[TopicPartition, Continuation] = {}
         committed: dict[TopicPartition, Seed] = {}
@@ -243,12 +246,14 @@ class Takeover(Closing):
                 reason = f"its offset index could not be written: {error}"
                 failed[one.target] = unreadable(one.source, one.target, one.stored, reason)
                 continue
+            self._sides.check_may_write()
             try:
                 seeding.commit(one.target, seeds[one.target])
                 committed[one.target] = seeds[one.target]
             except KafkaError as error:
                 reason = f"its progress could not be committed: {error}"
                 failed[one.target] = unreadable(one.source, one.target, one.stored, reason)
+        self._sides.check_may_write()
         self._warnings += [f"a progress record was not written: {error}" for error in seeding.write_records(committed)]
         return failed
 
@@ -267,6 +272,7 @@ class Takeover(Closing):
             self._warnings.append(f"which offsets of groups are MirrorMaker 2's cannot be read: {error}")
             return []
         if not request.dry_run:
+            sides.check_may_write()
             errors = adoption.write(groups, TIMEOUT_MS)
             self._warnings += [f"offsets of a group were not taken over: {error}" for error in errors]
         return sorted(groups)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 from mirror.cli.app import app
 from mirror.cli.commands import hold as command
 from mirror.client import Admin
-from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of
+from mirror.relay.progress.flow_topic import group_topic_of, inventory_topic_of, latch_topic_of
+from mirror.relay.progress.latch import Role, set_latch
 from mirror.runtime.clock import SystemClock
 from mirror.spark import holding
+from mirror.spark.preflight.flow_reconciler import owned_topics
 from mirror.spark.run_control import RunControlClient
 from tests.relay.fake_pair import FLOW, FakePair
 
@@ -94,3 +96,19 @@ def test_what_would_write_is_refused_and_what_reads_says_so(site: Site) -> None:
     assert line in " ".join(site.type("status").stdout.split())
     site.type("release", FLOW)
     assert site.type("apply").exit_code == 0
+
+
+def test_apply_changes_nothing_of_a_flow_that_is_held_meanwhile(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = site.pair.target
+    target.add_topic(latch_topic_of(FLOW))
+
+    def hold_first(*arguments: Any) -> object:
+        options = {"bootstrap.servers": target.bootstrap}
+        set_latch(options, FLOW, Role.HELD, reason="loss", by="ada on h1", now_ms=1)
+        return owned_topics(*arguments)
+
+    monkeypatch.setattr("mirror.spark.preflight.drift.owned_topics", hold_first)
+    before = set(target.topics)
+    refused = site.type("apply")
+    assert (refused.exit_code, "by ada on h1: loss" in refused.stderr) == (4, True), refused.output
+    assert set(target.topics) == before

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.config.load import load
+from mirror.relay.progress.flow_topic import inventory_topic_of, latch_topic_of
+from mirror.relay.progress.latch import Role, set_latch
 from mirror.spark.preflight.flow_groups import open_sync
 from tests.fakes.cluster import GroupOffset
 from tests.groups.sync_site import GROUP, SOURCE, TARGET
@@ -85,6 +87,17 @@ def test_a_group_that_was_taken_over_is_shown_and_resumed(site: Site) -> None:
     site.round()
     assert site.position()[0] == 0
     assert site.pair.target.groups[GROUP][TARGET].offset == 220
+
+
+def test_a_group_of_a_held_flow_is_not_resumed(site: Site) -> None:
+    site.commit(source=150, target=200)
+    site.pair.target.add_topic(latch_topic_of(FLOW))
+    site.pair.target.add_topic(inventory_topic_of(FLOW))
+    options = {"bootstrap.servers": site.pair.target.bootstrap}
+    set_latch(options, FLOW, Role.HELD, reason="loss", by="ada on h1", now_ms=1)
+    refused = CliRunner().invoke(app, ["groups", "--config", str(site.file), "--flow", FLOW, "--resume", GROUP])
+    assert (refused.exit_code, "by ada on h1: loss" in refused.stderr) == (4, True), refused.output
+    assert site.position()[1]["reason"] == "taken-over"
 
 
 def test_the_way_back_is_shown(site: Site) -> None:

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from mirror.client import TopicPartition
-from mirror.errors import KafkaError, KafkaTimeout
+from mirror.errors import FlowHeld, KafkaError, KafkaTimeout
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import Outcome as CopyOutcome
 from mirror.relay.offsets import offset_topic
 from mirror.relay.offsets.index import Place
 from mirror.relay.offsets.translator import OffsetTranslator
+from mirror.relay.progress.flow_topic import inventory_topic_of, latch_topic_of
+from mirror.relay.progress.latch import Role, set_latch
+from mirror.takeover import sides
 from mirror.takeover.continuation import Continuation, Facts, TakeoverOutcome
 from mirror.takeover.logs import LogComparison
 from mirror.takeover.matching import STORE_FIRST, Pair
@@ -368,3 +371,22 @@ def test_a_wrong_offset_sync_is_not_used(mm2: FakeMirrorMaker) -> None:
     decision = only(mm2.run())
     assert (decision.next_offset, decision.anchor) == (9, None)
     assert _copied(mm2.pair) == VALUES
+
+
+def test_a_takeover_of_a_flow_that_is_held_meanwhile_commits_nothing_more(
+    mm2: FakeMirrorMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sides, "_CHECK_EVERY_MS", 0)
+    mm2.pair.target.add_topic(latch_topic_of(FLOW))
+    mm2.pair.target.add_topic(inventory_topic_of(FLOW))
+    real = Seeding.write_index
+
+    def hold_then(self: Seeding, seeds: Any) -> Any:
+        options = {"bootstrap.servers": mm2.pair.target.bootstrap}
+        set_latch(options, FLOW, Role.HELD, reason="loss", by="ada on h1", now_ms=1)
+        return real(self, seeds)
+
+    monkeypatch.setattr(Seeding, "write_index", hold_then)
+    with pytest.raises(FlowHeld, match="by ada on h1: loss"):
+        mm2.run()
+    assert mm2.pair.committed() is None

@@ -34,14 +34,26 @@ _MAX_TOPICS_SHOWN: Final = 20
 class FlowPreparation:
     """Prepares one flow, once or, in a stream, again and again."""
 
-    def __init__(self, config: MirrorConfig, flow: FlowConfig, lines: FlowLines, findings: Findings) -> None:
-        """``findings`` are those of the flow's check."""
+    def __init__(
+        self,
+        config: MirrorConfig,
+        flow: FlowConfig,
+        lines: FlowLines,
+        findings: Findings,
+        check_latch: Callable[[], object],
+    ) -> None:
+        """``findings`` are those of the flow's check.
+
+        ``check_latch`` raises if the flow may change nothing any more. It is called before each change of the first
+        preparation: `mirror hold` need not know of this run yet, which claims the flow later.
+        """
         self.created: Final = CreatedTopics()
         """What was created, for the rounds that bring configurations in step."""
         self._config: Final = config
         self._flow: Final = flow
         self._lines: Final = lines
         self._findings: Final = findings
+        self._check_latch: Final = check_latch
         self._owned: Final = OwnedTopics(flow.name)
         self._allowance: Final = Allowance()
 
@@ -97,10 +109,12 @@ class FlowPreparation:
                 "allowance": self._allowance,
             }
             if before is None or topics is None:
+                means["check"] = self._check_latch
                 prepared = prepare_topics(flow, sides, **means)
             else:
                 prepared = prepare_new_topics(flow, sides, before, topics, **means)
         if before is None:
+            self._check_latch()
             begin_registries(config, flow)
         self.created.add(flow.name, prepared.created)
         on_created(prepared.created.keys())

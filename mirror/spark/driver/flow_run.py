@@ -102,7 +102,8 @@ class FlowRun:
         self._initial: Final = initial or InitialPartitions()
         self._debug: Final = debug
         self._reports: Final = options.ledger.parents[2]
-        self._preparation: Final = FlowPreparation(config, flow, self._lines, findings)
+        self._check_latch: Final = LatchCheck(self._target_options, flow.name)
+        self._preparation: Final = FlowPreparation(config, flow, self._lines, findings, self._check_latch)
         self.ledger: Final = Ledger(options.ledger)
         clusters = {
             name: str(config.clusters[name].client_options()["bootstrap.servers"])
@@ -124,7 +125,6 @@ class FlowRun:
         self._control: Final = control
         self._claimed: ClaimedRun | None = None
         self._ending: Final = RunEnding(report, flow.shutdown_timeout_ms)
-        self._check_latch: Final = LatchCheck(self._target_options, flow.name)
         self._watch: MirrorMakerWatch | None = None
         self._job: FollowedJob | BoundedJob | None = None
         self._status: RunStatus | None = None
@@ -181,6 +181,7 @@ class FlowRun:
         resources.callback(status.close)
         targets = self._prepare()
         if not self._follows and flow.mirrormaker.heartbeats:
+            self._check_latch()
             self._rounds.write_heartbeat()
         # A partition that an earlier run has not found is copied from its first record: without what it has stored, the
         # records of such a partition would be lost.

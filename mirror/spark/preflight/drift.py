@@ -192,19 +192,21 @@ def apply(
     else is changed, and this only from the facts of the plan. Raises FlowError if no topic matches, one cannot be
     adopted or a cluster is not that of the plan, FlowHeld, KafkaError.
     """
-    LatchCheck(config.clusters[flow.target].client_options(), flow.name)()
+    check_latch = LatchCheck(config.clusters[flow.target].client_options(), flow.name)
+    check_latch()
     sides = sides.again()  # earlier flows of the command have made topics since
     if plan is not None:
         refuse_stale(_other_clusters(sides, plan))
     if adopted:
-        _adopt(config, flow, adopted, sides)
+        _adopt(config, flow, adopted, sides, check_latch)
         sides = sides.again()
     owned = owned_topics(config, flow)
     planned = None if plan is None else {item.key: item for item in plan.items}
     recorder = creation_recorder(config, flow)
-    prepared = prepare_topics(flow, sides, recorder=recorder, owned=owned, planned=planned)
+    prepared = prepare_topics(flow, sides, recorder=recorder, owned=owned, planned=planned, check=check_latch)
     obstacles = {topic: obstacle.describe(topic) for topic, obstacle in prepared.targets.obstacles.items()}
     registries: list[str] = []
+    check_latch()
     try:
         # Before anything else, because origin-from decides about what is produced before a registry begins.
         if plan is None or begins_registries(plan.items):
@@ -281,7 +283,9 @@ def _reconcile(
     return Alignment(**found)
 
 
-def _adopt(config: MirrorConfig, flow: FlowConfig, names: Collection[str], sides: Sides) -> None:
+def _adopt(
+    config: MirrorConfig, flow: FlowConfig, names: Collection[str], sides: Sides, check_latch: LatchCheck
+) -> None:
     """Make these target topics the flow's. Raises FlowError if the flow copies into none of that name, KafkaError."""
     copies = {flow.target_topic(name) for name in select_topics(flow, sides.source.topics)}
     found = sides.target.describe(names)
@@ -303,7 +307,8 @@ def _adopt(config: MirrorConfig, flow: FlowConfig, names: Collection[str], sides
             " (Apache Kafka's do from 2.8 on), by which adopted topics are known; leave the source topic out by"
             " topics-exclude, or use another naming; nothing was changed"
         )
-    flow_topics.prepare([flow_topics.inventory_of(flow)], sides.target)
+    flow_topics.prepare([flow_topics.inventory_of(flow)], sides.target, check=check_latch)
+    check_latch()
     mark_adopted(target_options(config, flow), flow.name, found)
 
 

@@ -26,6 +26,8 @@ from mirror.spark.preflight.old_brokers import replicas_without_default
 from mirror.spark.preflight.refused_configs import without_refused
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mirror.client import Admin, Outcomes
     from mirror.config.models import FlowConfig
     from mirror.observation import Side
@@ -107,10 +109,13 @@ def on_source(flow: FlowConfig) -> list[FlowTopic]:
 _REGISTRY: Final = FlowTopic(REGISTRY_TOPIC, "the producer ids of flows", "nothing is copied")
 
 
-def prepare(topics: list[FlowTopic], side: Side, *, validate_only: bool = False) -> tuple[list[NewTopic], list[str]]:
+def prepare(
+    topics: list[FlowTopic], side: Side, *, validate_only: bool = False, check: Callable[[], object] = bool
+) -> tuple[list[NewTopic], list[str]]:
     """Create the missing ``topics`` and wait until they are described; return those, and the warnings.
 
-    A refusal is only a warning: without these topics records are copied, until the target forgets progress
+    ``check`` is called directly before one is created, and raises if the flow may change nothing any more. A refusal is
+    only a warning: without these topics records are copied, until the target forgets progress
     (offsets.retention.minutes). Raises ConnectionFailed and KafkaTimeout if no broker answers.
     """
     created: list[NewTopic] = []
@@ -126,6 +131,8 @@ def prepare(topics: list[FlowTopic], side: Side, *, validate_only: bool = False)
                 continue
             if new.replication_factor < 0:
                 new = replace(new, replication_factor=replicas_without_default(side))
+            if not validate_only:
+                check()
             new, lines = _create(new, side.admin, validate_only=validate_only)
             warnings += [f"topic {line}" for line in lines]
             warnings += topic_compare.flow_topic_warnings(topic.name, new.configs, topic.contents)

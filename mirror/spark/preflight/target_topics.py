@@ -90,12 +90,13 @@ def prepare_topics(
     The warnings also say what the two configurations will do to the records. With ``validate_only`` nothing is changed:
     brokers only check what would be. Raises FlowError if no topic matches, and KafkaError if a cluster cannot be read.
     """
-    planned = means.get("planned")
+    planned, check = means.get("planned"), means.get("check", bool)
     # First, because heartbeats are copied, too.
     own_on_source, on_source = flow_topics.prepare(
         _planned(flow_topics.on_source(flow), sides.source, planned),
         sides.source,
         validate_only=validate_only,
+        check=check,
     )
     if own_on_source and not validate_only:
         sides = sides.again()
@@ -106,6 +107,7 @@ def prepare_topics(
         _planned(flow_topics.on_target(flow), sides.target, planned),
         sides.target,
         validate_only=validate_only,
+        check=check,
     )
     preparation = TopicPreparation(flow, wanted, sides, means, validate_only=validate_only)
     targets = preparation.targets()

@@ -58,6 +58,8 @@ class Means(TypedDict, total=False):
     """Says which of the topics that exist are the flow's; without it, those with progress are."""
     allowance: Allowance
     """What the run has created before."""
+    check: Callable[[], object]
+    """Called directly before each change; it raises if the flow may change nothing any more."""
     planned: Planned | None
     """What is created and extended, as a plan has it; None: all that is missing."""
 
@@ -97,6 +99,7 @@ class TopicPreparation:
         self._on_throttled: Final[Callable[[str], None]] = means.get("on_throttled", lambda _: None)
         self._owned: Final = means.get("owned") or OwnedTopics(flow.name)
         self._allowance: Final = means.get("allowance") or Allowance()
+        self._check: Final[Callable[[], object]] = bool if validate_only else means.get("check", bool)
         self._planned: Final = means.get("planned")
         self._ids: Final[dict[str, uuid.UUID]] = {}
         """Of the topics that were created."""
@@ -300,6 +303,8 @@ class TopicPreparation:
         )
 
     def _create(self, topics: list[NewTopic], *, validate_only: bool) -> Outcomes[str, uuid.UUID | None]:
+        if not validate_only:
+            self._check()
         found = self._target.admin.create_topics(topics, partial=True, validate_only=validate_only)
         if not validate_only:
             self._ids.update({name: topic_id for name, topic_id in found.items() if topic_id is not None})
@@ -357,9 +362,7 @@ class TopicPreparation:
             return
         failed = send_in_portions(
             fitting,
-            lambda names: self._target.admin.create_partitions(
-                {name: lacking[name] for name in names}, partial=True, validate_only=self._validate_only
-            ),
+            lambda names: self._add_partitions({name: lacking[name] for name in names}),
             on_throttled=self._note_throttled,
         )
         refused = {name: error for name, error in failed.items() if _code(error) != INVALID_PARTITIONS}
@@ -373,6 +376,10 @@ class TopicPreparation:
         self.extended = {name: lacking[name] for name in fitting if name not in refused}
         self._allowance.spend(_now_ms(), topics=0, partitions=sum(fitting[name] for name in self.extended))
         self._await_metadata(self.extended)
+
+    def _add_partitions(self, totals: Mapping[str, int]) -> Outcomes[str, None]:
+        self._check()
+        return self._target.admin.create_partitions(totals, partial=True, validate_only=self._validate_only)
 
     def _await_metadata(self, expected: Mapping[str, int]) -> None:
         """Describe target topics until the brokers return the partition counts that the controller has just created.

@@ -297,7 +297,7 @@ def test_an_unencrypted_password_is_reported_once_at_the_start(
 def test_a_flow_whose_cluster_does_not_answer_ends_with_that_error() -> None:
     fakes.Cluster("a:1").make().add_topic("orders", [1])
     config = config_of(flow())
-    preparation = FlowPreparation(config, flow(), cast("Any", None), check_flows(config, config.select()))
+    preparation = FlowPreparation(config, flow(), cast("Any", None), check_flows(config, config.select()), bool)
     with pytest.raises(FlowError, match="cluster b does not answer"):
         preparation.open_watch()
 
