@@ -107,10 +107,10 @@ class ClusterSite(Closing):
     def prepare(self) -> None:
         """Create the topics of the record, where they are missing. Raises FlowError, KafkaError.
 
-        A switch that has begun has them, and may be open, and not need the source.
+        A switch that has begun has them, and may go on with one cluster: open with the target, back with the source.
         """
-        self._prepare(self._names[1], self.target)
         if self.read_record() is None:
+            self._prepare(self._names[1], self.target)
             self._prepare(self._names[0], self.source)
 
     def _prepare(self, cluster: str, admin: Admin) -> None:
@@ -125,8 +125,8 @@ class ClusterSite(Closing):
 
     def store(self, record: SwitchRecord) -> None:
         self._store.store(record)
-        if self._store.source_error is not None:
-            _log.warning("the source does not have the switch's last record: %s", self._store.source_error)
+        if self._store.away is not None:
+            _log.warning("only one cluster has the switch's last record: %s", self._store.away)
 
     def facts(self, record: SwitchRecord) -> Facts:
         return self.reader.read(record)

@@ -33,6 +33,8 @@ class Facts:
 
     source_away: str = ""
     """Why the source does not answer."""
+    target_away: str = ""
+    """Why the target does not answer, which only a rollback does without."""
     topics: Mapping[str, int] | None = None
     """The topics that the flows select now, with their partitions."""
     denied: Collection[str] | None = None

@@ -106,8 +106,8 @@ def decide(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_m
         return _behind_open(record, facts, terms, now_ms)
     if record.rollback or (why := _why_roll_back(record, facts, watch, terms, now_ms)):
         return _roll_back(record if record.rollback else replace(record, rollback=why), facts, terms, now_ms)
-    if facts.source_away:
-        return _wait(record, f"the source does not answer: {facts.source_away}")
+    if away := facts.target_away or facts.source_away:
+        return _wait(record, f"the {'target' if facts.target_away else 'source'} does not answer: {away}")
     if terms.until is not State.DONE and record.state.reaches(terms.until):
         return Next(act=Act.END, record=record)
     return _STEPS[record.state](record, facts, watch, terms, now_ms)
@@ -192,7 +192,8 @@ def _roll_back(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) ->
         return Next(act=Act.UNFENCE, record=record)
     if record.latches:
         if facts.latches is None:
-            return _wait(record, "the latches of the flows cannot be read")
+            why = facts.target_away or facts.source_away
+            return _wait(record, f"producers are not fenced; the latches of the flows cannot be read: {why}")
         if _ours(record, facts, terms):
             return Next(act=Act.RELEASE, record=record)
     return Next(act=Act.STORE, record=record.entered(State.ROLLED_BACK, now_ms, record.rollback))
@@ -288,7 +289,7 @@ def _moved_groups(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms
         if record.latches and _ours(record, facts, terms):
             # The round that moves groups needs flows that are not held.
             return Next(act=Act.RELEASE, record=record)
-        again = replace(record, groups={}, latches={}, rested={})
+        again = replace(record, groups={}, latches={}, rested={}, opening=False)
         return Next(act=Act.STORE, record=again.entered(State.PROVED, now_ms, "groups have gone on on the source"))
     wanted = (*record.flows, *terms.back)
     found = {flow: facts.latches[flow] for flow in wanted}
@@ -301,6 +302,8 @@ def _moved_groups(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms
         return _wait(record, "the ACLs of the source cannot be read")
     if facts.ends is None or facts.target_ends is None or facts.topics is None:
         return _wait(record, "the ends of both clusters' logs cannot be read")
+    if not record.opening:
+        return Next(act=Act.STORE, record=replace(record, opening=True))
     opened = replace(record, open_ms=now_ms, target_ends=dict(facts.target_ends))
     return Next(act=Act.STORE, record=opened.entered(State.OPEN, now_ms))
 

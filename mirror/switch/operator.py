@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Final, Protocol
 
 from mirror.errors import AuthorizationFailed, FlowError, KafkaError, NotRetriable
@@ -71,17 +72,21 @@ class Operator:
         Raises KafkaError; FlowError if the switch has begun with other flows, or between other clusters.
         """
         found = self._site.read_record()
-        if found is not None and found.operator and not found.left:
-            self._waits_until_ms = self._now_ms() + TAKEOVER_MS
         if found is None or found.state is State.ROLLED_BACK:
             record = replace(begin(flows, found), clusters=clusters)
         else:
-            self.record = record = found  # also if it cannot be claimed: it says what the switch has come to
+            self.record = found  # also if it cannot be claimed: it says what the switch has come to
             self._check(found, flows, clusters)
+            ids = zip_longest(found.clusters, clusters, fillvalue="")
+            record = replace(found, clusters=tuple(before or now for before, now in ids))
+            if self._terms.rollback and not record.rollback:  # which is stored where one cluster is away
+                record = replace(record, rollback="--rollback")
         record = replace(record, generation=record.generation + 1, operator=self._name, left=False)
         if record.state is State.PLANNED and not record.steps:
             record = record.entered(State.PLANNED, self._now_ms())
         self._store(record)
+        if found is not None and found.operator and not found.left:
+            self._waits_until_ms = self._now_ms() + TAKEOVER_MS
         return self.record
 
     def _check(self, found: SwitchRecord, flows: tuple[str, ...], clusters: tuple[str, ...]) -> None:
@@ -90,8 +95,10 @@ class Operator:
             raise FlowError(f"switch {name} is {found.state}, so it is not rolled back: run it without --rollback")
         if found.flows != flows:
             raise FlowError(f"switch {name} has begun with the flows {', '.join(found.flows)}: restore its flows")
+        if found.fences and found.hook_fenced and self._terms.fence != "hook":
+            raise FlowError(f'switch {name} has fenced with fence = "hook": restore it, and hook-fence')
         for before, now in zip(found.clusters, clusters, strict=False):
-            if now and before != now:
+            if before and now and before != now:
                 raise FlowError(f"switch {name} has begun with cluster {before}, and {now} answers: correct addresses")
 
     @property

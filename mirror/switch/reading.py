@@ -47,29 +47,40 @@ class FactReader:
         self._back: Final = [config.flows[name] for name in switch.back]
 
     def read(self, record: SwitchRecord) -> Facts:
-        """Return the facts for the next step from ``record``. Raises KafkaError if the target does not answer."""
-        state = record.state
-        known = Facts(denied_on_target=self._denied_on_target() if state.is_open or state is State.READY else None)
-        if state.is_open or state is State.PLANNED:
-            return known
+        """Return the facts for the next step from ``record``.
+
+        Raises KafkaError if the target does not answer, unless the source does and producers are fenced there.
+        """
+        if record.state is State.PLANNED:
+            return Facts()
+        if record.state.is_open:
+            return Facts(denied_on_target=self._denied_on_target())
         try:
-            return self._with_source(known, record)
+            return self._of_both(record)
         except KafkaError as error:
             away = str(error)
-        self._target.describe_cluster(timeout_ms=_CALL_MS)  # raises, if it is the one that does not answer
-        return replace(known, source_away=away)
+        try:
+            self._target.describe_cluster(timeout_ms=_CALL_MS)
+        except KafkaError as error:
+            if not record.fences:
+                raise
+            return self._with_fence(Facts(target_away=str(error)), record)
+        return Facts(source_away=away)
 
-    def _with_source(self, known: Facts, record: SwitchRecord) -> Facts:
-        """Return the facts with those of the source that are needed. Raises KafkaError."""
+    def _with_fence(self, known: Facts, record: SwitchRecord) -> Facts:
+        if (record.fence or self._switch.fence) != "acl":
+            return known
+        each = [denied(acls) for acls in self._source.describe_acls_by_broker(DENIALS, timeout_ms=_CALL_MS).values()]
+        everywhere = frozenset.intersection(*each) if each else frozenset[str]()
+        return replace(known, denied=frozenset[str]().union(*each), denied_everywhere=everywhere)
+
+    def _of_both(self, record: SwitchRecord) -> Facts:
+        """Return the facts that are needed before the switch is open. Raises KafkaError."""
         state = record.state
+        known = Facts(denied_on_target=self._denied_on_target() if state is State.READY else None)
         if record.latches or state is State.MOVED or record.rollback:
             known = replace(known, latches=self._latches())  # those of the way back are on the source
-        if (record.fence or self._switch.fence) == "acl":
-            each = [
-                denied(acls) for acls in self._source.describe_acls_by_broker(DENIALS, timeout_ms=_CALL_MS).values()
-            ]
-            everywhere = frozenset.intersection(*each) if each else frozenset[str]()
-            known = replace(known, denied=frozenset[str]().union(*each), denied_everywhere=everywhere)
+        known = self._with_fence(known, record)
         if record.rollback:
             return known
         topics = self.topics()

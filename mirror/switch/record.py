@@ -85,6 +85,8 @@ class SwitchRecord:
     """The generation of the latch of each flow that this switch holds."""
     rested: Mapping[str, int] = field(default_factory=dict)
     """The generation of each latch behind which nothing of the flow writes any more, as the hold has found."""
+    opening: bool = False
+    """Whether the target may have OPEN: stored on both clusters before that."""
     target_ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The target's ends when the switch opened: from there on all records are new ones."""
     open_ms: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from mirror.errors import FlowError, KafkaError
+from mirror.errors import Fenced, FlowError, KafkaError
 from mirror.switch.record import SwitchRecord
 
 
@@ -26,35 +26,105 @@ class RecordTopic(Protocol):
 
 
 class RecordStore:
-    """The record of one operator."""
+    """The record of one operator.
+
+    A rollback has to remove the fence also while the target is away. So it may be stored on the source alone, unless
+    the switch may be open already: the target stores OPEN only once the source has that it is ``opening``.
+    """
 
     def __init__(self, target: RecordTopic, source: RecordTopic) -> None:
         self._target: Final = target
         self._source: Final = source
-        self.source_error: KafkaError | None = None
-        """Why the source has an earlier record than the target, behind OPEN."""
+        self._taken: SwitchTaken | None = None
+        self.away: KafkaError | None = None
+        """Why only one cluster has the last record: the target, behind OPEN, or one of both, of a rollback."""
 
     def read(self) -> SwitchRecord | None:
-        """Return the record of the target, which is never behind that of the source. Raises KafkaError, FlowError."""
-        return self._target.read()
+        """Return the later record of both clusters; of one, if the other is away. Raises KafkaError, FlowError."""
+        try:
+            on_target = self._target.read()
+        except KafkaError as error:
+            try:
+                on_source = self._source.read()
+            except KafkaError:
+                on_source = None
+            if on_source is None:
+                raise error from None
+            return on_source
+        if on_target is not None and on_target.state.is_open:
+            return on_target
+        try:
+            return later_of(on_target, self._source.read())
+        except KafkaError:
+            return on_target
 
     # Invariant: An operator stores nothing once a later one has claimed the switch: it fences first, and reads then.
     # Test: tests/switch/test_model.py::test_operators_that_are_killed_anywhere_lose_nothing
     def store(self, record: SwitchRecord) -> None:
         """Store ``record``. Raises SwitchTaken, KafkaError; the source is needed until the switch is open."""
-        if self._target.begin():
-            found = self._target.read()
-            if found is not None and _is_of_later(found, record):
-                raise SwitchTaken(f"another operator goes on with the switch: {found.operator}")
-        self._target.write(record)
+        if self._taken is not None:
+            raise self._taken
         try:
-            self._source.begin()
-            self._source.write(record)
-            self.source_error = None
+            self._store(record)
+        except SwitchTaken as error:
+            self._taken = error
+            raise
+
+    def _store(self, record: SwitchRecord) -> None:
+        try:
+            _write(self._target, record)
         except KafkaError as error:
-            if not record.state.is_open and not record.rollback:
+            if isinstance(error, Fenced) or not record.rollback:
                 raise
-            self.source_error = error
+            self._store_on_source(record, error)
+            return
+        try:
+            _write(self._source, record)
+            self.away = None
+        except KafkaError as error:
+            if isinstance(error, Fenced) or (not record.state.is_open and not record.rollback):
+                raise
+            self.away = error
+
+    # Invariant: A rollback goes on without the target only if the switch cannot be open there.
+    # Test: tests/switch/test_record.py::test_a_rollback_without_the_target_is_refused_if_the_switch_may_be_open
+    def _store_on_source(self, record: SwitchRecord, away: KafkaError) -> None:
+        self._source.begin()
+        found = self._source.read()
+        if found is not None and (found.state.is_open or (found.opening and not found.rollback)):
+            raise FlowError(
+                f"the target does not answer ({away}), and the switch may be open there: run it again when it answers"
+            ) from away
+        _check_later(found, record)
+        _write(self._source, record)
+        self.away = away
+
+
+def later_of(on_target: SwitchRecord | None, on_source: SwitchRecord | None) -> SwitchRecord | None:
+    """Return the record that counts, if both clusters have one.
+
+    The target is written first; only a rollback without it can be later on the source.
+    """
+    if on_target is None or on_source is None:
+        return on_target or on_source
+    return on_source if _is_of_later(on_source, on_target) else on_target
+
+
+def _write(topic: RecordTopic, record: SwitchRecord) -> None:
+    """Store the record, unless a later operator has; a claim that came to nothing may have fenced this one."""
+    if topic.begin():
+        _check_later(topic.read(), record)
+    try:
+        topic.write(record)
+    except Fenced:
+        topic.begin()
+        _check_later(topic.read(), record)
+        topic.write(record)
+
+
+def _check_later(found: SwitchRecord | None, record: SwitchRecord) -> None:
+    if found is not None and _is_of_later(found, record):
+        raise SwitchTaken(f"another operator goes on with the switch: {found.operator}")
 
 
 def _is_of_later(found: SwitchRecord, record: SwitchRecord) -> bool:

@@ -154,7 +154,7 @@ def test_a_command_ends_when_another_one_goes_on() -> None:
     world = World(set())
     made, _ = operator(world, 1)
     operator(world, 2)
-    with pytest.raises(SwitchTaken, match="another operator goes on with switch s"):
+    with pytest.raises(SwitchTaken, match="another operator goes on with the switch: operator 2"):
         Cutover(made, TERMS, lambda _: None, lambda _: "", pause=lambda _: None).run()
 
 

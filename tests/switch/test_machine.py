@@ -70,7 +70,8 @@ def step(record: SwitchRecord, now_ms: int = 111_000, terms: Terms = TERMS, **ch
         (replace(MOVED, rested={}), {}, Act.HOLD, State.MOVED),
         (replace(MOVED, rested={"f": 3}), {}, Act.HOLD, State.MOVED),
         (MOVED, {"latches": {"f": OURS._replace(by="ann")}}, Act.WAIT, State.MOVED),
-        (MOVED, {}, Act.STORE, State.OPEN),
+        (MOVED, {}, Act.STORE, State.MOVED),
+        (replace(MOVED, opening=True), {}, Act.STORE, State.OPEN),
         (OPEN, {"denied_on_target": {"t"}}, Act.LIFT, State.OPEN),
         (OPEN, {}, Act.STORE, State.REVERSED),
         (replace(OPEN, state=State.REVERSED), {}, Act.STORE, State.DONE),
@@ -117,6 +118,24 @@ def test_a_rollback_goes_on_to_its_end_and_touches_what_is_its_own_only() -> Non
     act, after = step(rolling, denied={"u"}, latches={"f": FREE, "h": foreign})
     assert (act, after.state) == (Act.STORE, State.ROLLED_BACK)
     assert step(rolling, denied=None, source_away="gone")[0] is Act.WAIT
+
+
+def test_a_switch_says_on_both_clusters_that_it_opens_before_it_does() -> None:
+    _, after = step(MOVED)
+    assert (after.state, after.opening) == (State.MOVED, True)
+    _, back = step(after, positions={"g": "at 4"}, latches={"f": FREE})
+    assert (back.state, back.opening) == (State.PROVED, False)
+
+
+def test_a_rollback_removes_the_fence_without_the_target_and_releases_flows_once_it_answers() -> None:
+    away: dict[str, Any] = {"latches": None, "target_away": "gone"}
+    assert step(FENCED, **away)[0] is Act.WAIT
+    assert step(FENCED, 160_001, **away)[0] is Act.UNFENCE
+    rolling = replace(MOVED, rollback="x")
+    assert step(rolling, **away)[0] is Act.UNFENCE
+    assert step(rolling, denied=set(), **away)[0] is Act.WAIT
+    act, after = step(replace(rolling, latches={}), denied=set(), **away)
+    assert (act, after.state) == (Act.STORE, State.ROLLED_BACK)
 
 
 def test_what_is_open_is_never_rolled_back() -> None:

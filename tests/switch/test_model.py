@@ -137,7 +137,7 @@ class Switch(RuleBasedStateMachine):
 
     @invariant()
     def nothing_acknowledged_is_missing_behind_open(self) -> None:
-        record = self.world.target.record
+        record = self.world.record
         if record is None or not record.state.is_open:
             return
         for topic in TOPICS:
@@ -148,13 +148,13 @@ class Switch(RuleBasedStateMachine):
 
     @invariant()
     def the_fence_stays_behind_open(self) -> None:
-        record = self.world.target.record
+        record = self.world.record
         if record is not None and record.state.is_open:
             assert set(TOPICS) <= self.world.source.denied
 
     @invariant()
     def one_direction_is_active(self) -> None:
-        record, latches = self.world.target.record, self.world.latches
+        record, latches = self.world.record, self.world.latches
         if record is not None and record.state.is_open:
             assert latches[FLOW].is_held
         if self.world.switched:
@@ -163,13 +163,13 @@ class Switch(RuleBasedStateMachine):
 
     @invariant()
     def groups_are_where_they_were(self) -> None:
-        record = self.world.target.record
+        record = self.world.record
         if record is not None and record.state.is_open:
             assert self.world.group_there == self.world.group_at_open
 
     @invariant()
     def a_rollback_leaves_the_acls_as_they_were(self) -> None:
-        record, world = self.world.target.record, self.world
+        record, world = self.world.record, self.world
         if record is not None and record.state is State.ROLLED_BACK and not self.late:
             assert world.source.denied == set(world.denied_before)
             assert not world.latches[FLOW].is_held

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from mirror.errors import Fenced, FlowError, KafkaTimeout
+from mirror.errors import FlowError, KafkaTimeout
+from mirror.switch.machine import Act
 from mirror.switch.operator import Operator
 from mirror.switch.record import State, SwitchRecord, parse, to_bytes
 from mirror.switch.record_store import RecordStore, SwitchTaken
-from tests.switch.test_machine import MOVED, OPEN
+from tests.switch.test_machine import FENCED, MOVED, OPEN
 from tests.switch.world import FLOW, TERMS, Cluster, Site, Topic, World, operator
 
 
@@ -27,14 +28,10 @@ def test_an_operator_stores_nothing_once_a_later_one_has_claimed() -> None:
     ours = replace(MOVED, generation=1, operator="a")
     first.store(ours)
     second.store(replace(ours, generation=2, operator="b"))
-    with pytest.raises(Fenced):
-        first.store(ours)
     with pytest.raises(SwitchTaken, match="another operator goes on with the switch: b"):
         first.store(ours)  # it fences the other one, reads, and ends
     second_again = replace(ours, generation=2, operator="b")
-    with pytest.raises(Fenced):
-        second.store(second_again)
-    second.store(second_again)  # which finds its own record
+    second.store(second_again)  # which was fenced, and finds its own record
     assert target.record == second_again
 
 
@@ -46,17 +43,29 @@ def test_two_claims_of_one_generation_are_not_both_stored() -> None:
         RecordStore(Topic(target), Topic(source)).store(replace(record, operator="b"))
 
 
+def test_a_claim_that_comes_too_late_does_not_end_the_one_before() -> None:
+    world = World(set())
+    stale = operator(world, 1)[0].record
+    first, _ = operator(world, 2)
+    site = Site(world)
+    site.read_record = lambda: stale  # type: ignore[method-assign]
+    with pytest.raises(SwitchTaken):
+        Operator(site, TERMS, "operator 3", lambda: world.now_ms).claim((FLOW,))
+    world.now_ms += 25_000
+    assert first.turn().record.state is State.READY
+
+
 def test_the_source_is_needed_until_the_switch_is_open() -> None:
     target, source = Cluster(), Cluster(away=True)
     store = RecordStore(Topic(target), Topic(source))
     with pytest.raises(KafkaTimeout):
         store.store(MOVED)
     store.store(OPEN)
-    assert isinstance(store.source_error, KafkaTimeout)
+    assert isinstance(store.away, KafkaTimeout)
     source.away = False
     store.store(OPEN)
     assert source.record == OPEN
-    assert vars(store)["source_error"] is None
+    assert vars(store)["away"] is None
 
 
 def test_an_operator_waits_for_one_that_has_not_said_that_it_ended() -> None:
@@ -69,7 +78,7 @@ def test_an_operator_waits_for_one_that_has_not_said_that_it_ended() -> None:
     second.leave()
     third, _ = operator(world, 3)
     assert third.turn().record.fence_ms > 0
-    with pytest.raises(Fenced):
+    with pytest.raises(SwitchTaken):
         first.turn()
 
 
@@ -92,7 +101,7 @@ def test_an_operator_that_was_replaced_creates_no_acl_behind_a_rollback() -> Non
     world.propagate()
     while second.turn().record.state is not State.ROLLED_BACK:
         world.propagate()
-    with pytest.raises(Fenced):
+    with pytest.raises(SwitchTaken):
         first.turn()
     assert world.source.denied == set()
 
@@ -116,6 +125,74 @@ def test_a_switch_that_cannot_be_claimed_still_says_what_it_has_come_to() -> Non
         second.claim((FLOW,))
     assert second.record.fences
     second.leave()
+
+
+def fenced(world: World) -> Operator:
+    """An operator of a switch that is fenced."""
+    made, _ = operator(world, 1)
+    while not made.turn().record.state.reaches(State.FENCED):
+        world.propagate()
+    return made
+
+
+def test_a_rollback_removes_the_fence_while_the_target_is_away() -> None:
+    world = World(set())
+    first = fenced(world)
+    world.target.away = True
+    second, _ = operator(world, 2, replace(TERMS, rollback=True))
+    world.now_ms += 25_000
+    assert [second.turn().act for _ in range(2)] == [Act.UNFENCE, Act.STORE]
+    assert world.source.denied == set()
+    world.target.away = False
+    first.leave()
+    with pytest.raises(SwitchTaken, match="operator 2"):
+        first.turn()
+    found = RecordStore(Topic(world.target), Topic(world.source)).read()
+    assert found is not None
+    assert found.state is State.ROLLED_BACK
+
+
+def test_a_deadline_removes_the_fence_while_the_target_is_away() -> None:
+    world = World(set())
+    made = fenced(world)
+    world.target.away = True
+    assert made.turn().why == "the target does not answer: away"
+    world.now_ms += TERMS.deadline_ms + 1
+    assert [made.turn().act for _ in range(2)] == [Act.UNFENCE, Act.STORE]
+    assert made.record.state is State.ROLLED_BACK
+    assert world.source.denied == set()
+
+
+def test_a_rollback_without_the_target_is_refused_if_the_switch_may_be_open() -> None:
+    target, source = Cluster(away=True), Cluster(record=replace(MOVED, opening=True, generation=1))
+    store = RecordStore(Topic(target), Topic(source))
+    back = replace(MOVED, rollback="--rollback", generation=2, operator="b")
+    with pytest.raises(FlowError, match="the switch may be open there"):
+        store.store(back)
+    assert source.record == replace(MOVED, opening=True, generation=1)
+    source.record = replace(MOVED, generation=1)
+    store.store(back)
+    assert source.record == back
+    first = RecordStore(Topic(Cluster(record=replace(MOVED, generation=1))), Topic(source))
+    with pytest.raises(SwitchTaken):
+        first.store(replace(MOVED, opening=True, generation=1))  # so it does not open
+
+
+def test_a_cluster_that_was_away_is_known_once_it_answers() -> None:
+    world = World(set())
+    made = Operator(Site(world), TERMS, "a", lambda: world.now_ms)
+    made.claim((FLOW,), ("", "berlin"))
+    again = Operator(Site(world), TERMS, "b", lambda: world.now_ms)
+    assert again.claim((FLOW,), ("paris", "berlin")).clusters == ("paris", "berlin")
+    with pytest.raises(FlowError, match="has begun with cluster paris, and rome answers"):
+        Operator(Site(world), TERMS, "c", lambda: world.now_ms).claim((FLOW,), ("rome", ""))
+
+
+def test_a_hook_that_has_fenced_is_not_forgotten() -> None:
+    world = World(set())
+    world.target.record = replace(FENCED, flows=(FLOW,), fence="hook", hook_fenced=True)
+    with pytest.raises(FlowError, match='has fenced with fence = "hook": restore it, and hook-fence'):
+        operator(world, 1, replace(TERMS, rollback=True))
 
 
 def test_states_are_in_order() -> None:

@@ -11,7 +11,7 @@ from mirror.switch.facts import Ends, Facts, FlowLatch
 from mirror.switch.machine import Act, StepResult, Terms
 from mirror.switch.operator import Operator
 from mirror.switch.record import State, SwitchRecord
-from mirror.switch.record_store import RecordStore
+from mirror.switch.record_store import RecordStore, later_of
 
 TOPICS: Final = ("t", "u")
 FLOW, BACK = "ahead", "back"
@@ -94,6 +94,11 @@ class World:
         """Where the group was on the source when the switch opened; what it reads there later is not moved."""
         self.transaction = ""
 
+    @property
+    def record(self) -> SwitchRecord | None:
+        """The record that counts."""
+        return later_of(self.target.record, self.source.record)
+
     # --- producers, consumers, the flow
 
     def produce(self, topic: str, broker: int) -> bool:
@@ -170,20 +175,19 @@ class Site:
 
     def facts(self, record: SwitchRecord) -> Facts:
         """What :class:`mirror.switch.reading.FactReader` reads, and nothing else."""
-        w = self.world
+        w, state = self.world, record.state
+        if state is State.PLANNED:
+            return Facts()
+        if w.target.away and record.fences:
+            w.source.check()
+            return self._with_fence(Facts(target_away="away"))
         w.target.check()
-        known = Facts(denied_on_target=set(w.target.denied))
-        if record.state.is_open or record.state is State.PLANNED:
-            return known
+        if state.is_open:
+            return Facts(denied_on_target=set(w.target.denied))
         if w.source.away:
-            return replace(known, source_away="away")
-        latches = dict(w.latches) if record.latches or record.state is State.MOVED or record.rollback else None
-        known = replace(
-            known,
-            latches=latches,
-            denied=w.source.shown[0] | w.source.shown[1] | w.source.denied,
-            denied_everywhere=w.source.shown[0] & w.source.shown[1],
-        )
+            return Facts(source_away="away")
+        latches = dict(w.latches) if record.latches or state is State.MOVED or record.rollback else None
+        known = self._with_fence(Facts(denied_on_target=set(w.target.denied), latches=latches))
         if record.rollback:
             return known
         progress = {topic: (n,) for topic, n in w.progress.items()}
@@ -202,6 +206,11 @@ class Site:
             positions={"g": str(w.group)},
             target_ends=ends,
         )
+
+    def _with_fence(self, known: Facts) -> Facts:
+        source = self.world.source
+        first, second = source.shown
+        return replace(known, denied=first | second | source.denied, denied_everywhere=first & second)
 
     def act(self, act: Act, record: SwitchRecord, facts: Facts) -> StepResult:
         self._maybe("before act")
@@ -247,6 +256,7 @@ class Site:
             case Act.SWITCH:
                 w.switched = True
             case Act.REVERSE:
+                w.source.check()
                 one = w.latches[BACK]
                 if one.is_held and one.by == TERMS.by:
                     w.latches[BACK] = FlowLatch(is_held=False, generation=one.generation + 1, by=TERMS.by)
@@ -255,8 +265,8 @@ class Site:
     def _latch(self, act: Act, record: SwitchRecord, facts: Facts) -> None:
         """Compare and set, as set_latch does: a flow that was held or released since the facts stays as it is."""
         w = self.world
-        w.target.check()
         for flow in record.latches:
+            (w.source if flow == BACK else w.target).check()
             one, seen = w.latches[flow], (facts.latches or {})[flow]
             if act is Act.RELEASE and not (seen.is_held and seen.by == TERMS.by):
                 continue
