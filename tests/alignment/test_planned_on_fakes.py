@@ -11,6 +11,7 @@ import pytest
 
 from mirror.client import Admin
 from mirror.config.load import load
+from mirror.relay.origin.records import REGISTRY_TOPIC
 from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.spark.preflight import drift
 from mirror.spark.preflight.plan_file import FlowPlan, configuration_hash
@@ -284,7 +285,9 @@ def test_no_secret_counts_for_a_plan(site: Planning, monkeypatch: pytest.MonkeyP
         ("[]", "is no plan that this version has written"),
         ('{"format": 2, "configuration": "", "flows": {}}', "is no plan that this version has written"),
         ('{"format": 1, "configuration": "", "flows": {"f": {}}}', "is no plan that this version has written"),
+        ("[" * 100_000, "is no plan that this version has written"),
     ],
+    ids=["no file", "empty", "list", "format", "keys", "depth"],
 )
 def test_what_is_no_plan_is_refused(site: Planning, content: str | None, words: str) -> None:
     if content is not None:
@@ -292,6 +295,52 @@ def test_what_is_no_plan_is_refused(site: Planning, content: str | None, words: 
     done = site.invoke("apply", str(site.plan))
     assert done.exit_code == (2 if content is None else 1)
     assert words in " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("configuration", 1),
+        ("adopt", "no"),
+        ("max_deletions", "7"),
+        ("max_deletions", True),
+        ("source_id", None),
+        ("items", {}),
+        ("on", 1),
+        ("what", ["topic paris.t"]),
+        ("change", None),
+        ("facts", []),
+    ],
+)
+def test_a_plan_with_a_value_of_another_type_is_refused(site: Planning, key: str, value: object) -> None:
+    site.write()
+    plan = json.loads(site.plan.read_bytes())
+    flow = plan["flows"][FLOW]
+    (holder,) = (one for one in (plan, flow, flow["items"][0]) if key in one)
+    holder[key] = value
+    site.plan.write_text(json.dumps(plan))
+    status, said = site.make()
+    assert (status, "paris.t" in site.pair.target.topics) == (1, False)
+    assert f"{site.plan.name} is no plan that this version has written" in said
+
+
+def test_a_plan_is_not_written_into_a_folder_that_is_missing(site: Planning) -> None:
+    done = site.invoke("plan", "--out", str(site.plan.parent / "typo" / "plan.json"))
+    assert (done.exit_code, (site.plan.parent / "typo").exists()) == (2, False)
+    assert "does not exist" in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_topic_that_two_flows_write_themselves_is_made_once(site: Planning) -> None:
+    """Both plan it; the one that comes second is not warned of it."""
+    site.pair.source.add_topic("u", 1)
+    local = 'naming = "identity"\norigin = "local"\n'
+    site.add(f'{local}[flows.other]\nsource = "paris"\ntarget = "berlin"\ntopics = ["u"]\n{local}')
+    site.write()
+    flows = json.loads(site.plan.read_bytes())["flows"]
+    assert all(f"topic {REGISTRY_TOPIC}" in {one["what"] for one in flow["items"]} for flow in flows.values())
+    status, said = site.make()
+    assert (status, {"t", "u", REGISTRY_TOPIC} <= site.pair.target.topics.keys()) == (0, True), said
+    assert "nothing was to be done" not in said
 
 
 def test_options_belong_to_the_plan(site: Planning) -> None:

@@ -72,7 +72,8 @@ def apply(
     topics are deleted whose source topics were, after 10 s; it waits as long before it shortens what a topic keeps.
 
     A file of `mirror plan --out` is refused, before anything is changed, if the configuration has changed since, or
-    what one of its changes rests on.
+    what one of its changes rests on. What changes later is left as it is. A file without changes also fences earlier
+    runs that keep the flow's inventory, and removes its records about topics that are deleted already.
 
     Exit status: 0 both sides are in step now, 3 something differs still, 1 could not change anything, 2 wrong usage,
     4 the flow is held.

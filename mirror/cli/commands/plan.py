@@ -55,6 +55,8 @@ def plan(
     Exit status: 0 nothing to do, 3 something to copy or change or a partition that would fail, 1 could not plan,
     2 wrong usage.
     """
+    if out is not None and not out.parent.is_dir():
+        raise typer.BadParameter(f"folder {out.parent} does not exist", param_hint="--out")
     as_loaded = load(config, secrets_dir=secrets_dir)
     loaded = as_loaded.with_timeout(timeout)
     flows = loaded.select(flow)

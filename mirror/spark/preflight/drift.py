@@ -31,7 +31,7 @@ from mirror.spark.preflight.flow_reconciler import (
 )
 from mirror.spark.preflight.flow_registries import begin_registries, begun, read_registries, to_begin
 from mirror.spark.preflight.plan_file import FlowPlan, PlanFile, refuse_stale
-from mirror.spark.preflight.plan_items import beginnings, begins_registries
+from mirror.spark.preflight.plan_items import beginnings, begins_registries, what_of
 from mirror.spark.preflight.target_topics import Prepared, prepare_topics
 from mirror.spark.run_control import RunControlClient
 
@@ -252,6 +252,8 @@ def _vanished(
         return
     seen = {item.what for item in prepared.items(flow, sides.source.topics)}
     seen |= {one.what or one.text for kind in kinds for one in kind.differences}
+    # Earlier flows of the command may have made what several flows write.
+    seen |= {what_of(own.name) for own in (*flow_topics.on_source(flow), *flow_topics.on_target(flow))}
     for item in plan.items:
         if item.what not in seen and not begins_registries([item]):
             yield f"{item}: nothing was to be done about it any more"

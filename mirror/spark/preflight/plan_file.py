@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mirror.alignment.planned import Item
 from mirror.errors import FlowError
@@ -64,20 +64,39 @@ def read_plan(path: Path) -> PlanFile:
         return _parse(path.read_bytes())
     except OSError as error:
         raise FlowError(f"the plan cannot be read: {describe_file_error(error) or error}") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise FlowError(f"{path} is no plan that this version has written; {_AGAIN}") from error
 
 
 def _parse(content: bytes) -> PlanFile:
-    """Raises ValueError, TypeError, KeyError or AttributeError if it is none."""
+    """Raises ValueError, TypeError, KeyError, AttributeError or RecursionError if it is none."""
     found = json.loads(content)
     if found.pop("format") != _FORMAT:
         raise ValueError("format")
+    _check_types(found)
     flows = {
         name: FlowPlan(**{**one, "items": tuple(Item(**item) for item in one["items"])})
         for name, one in found["flows"].items()
     }
     return PlanFile(**{**found, "flows": flows})
+
+
+def _check_types(found: Mapping[str, Any]) -> None:
+    """Raises TypeError if a value is of a type that no plan has there: "no" would count as true."""
+    flows = found["flows"].values()
+    items = [item for flow in flows for item in flow["items"]]
+    texts = [found["configuration"]]
+    texts += [flow[key] for flow in flows for key in ("source_id", "target_id")]
+    texts += [item[key] for item in items for key in ("on", "what", "change")]
+    right = (
+        type(found["adopt"]) is bool
+        and (found["max_deletions"] is None or type(found["max_deletions"]) is int)
+        and all(type(text) is str for text in texts)
+        and all(type(flow["items"]) is list for flow in flows)
+        and all(type(item["facts"]) is dict for item in items)
+    )
+    if not right:
+        raise TypeError
 
 
 def configuration_hash(config: MirrorConfig) -> str:
