@@ -96,6 +96,8 @@ def test_stop_of_one_run_leaves_another_one_alone(
         assert orders().stop is stopped
     if not stopped:
         assert found.stdout == "f: not this run\n"
+    notice = "no flow is copied by run r1: it has ended, or has another ID (mirror status)"
+    assert (notice in found.stderr) is not stopped
 
 
 def test_stop_of_one_run_and_resume_exclude_each_other(config: Path) -> None:

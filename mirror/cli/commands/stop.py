@@ -89,6 +89,8 @@ def stop(
         else:
             print(printable(_line(outcome)))
     states = {outcome["state"] for outcome in outcomes}
+    if states == {"not this run"}:
+        print_notice(f"no flow is copied by run {run}: it has ended, or has another ID (mirror status)")
     waits = wait and states & {"requested", "not resumed"}
     sent = ATTENTION if waits else DONE
     raise typer.Exit(FAILED if "unknown" in states else HELD if "held" in states else sent)
