@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
+import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -118,6 +122,20 @@ def test_systemd_rates_each_service_as_little_exposed(units: Path) -> None:
         assert analyze(units, "security", "--offline=yes", "--threshold=22", service)[0] == 0, service
 
 
+def test_no_folder_is_shared_by_services_of_several_users() -> None:
+    """systemd gives a folder that exists to the user of the service that starts, with all that is in it."""
+    hardening = HARDENING.read_text("utf-8")
+    found = re.findall(r"^(?:CacheDirectory=|Environment=XDG_CACHE_HOME=%C/)(.*)$", hardening, re.MULTILINE)
+    assert len(found) == 2
+    assert found[0] == found[1]
+    users: dict[str, set[str]] = {}
+    for unit in UNITS:
+        if unit.suffix == ".service":
+            user = re.findall(r"^User=(.*)$", unit.read_text("utf-8"), re.MULTILINE)
+            users.setdefault(found[0].replace("%p", unit.name.partition("@")[0]), set()).add(*(user or ["root"]))
+    assert all(len(of_folder) == 1 for of_folder in users.values()), users
+
+
 def test_systemd_does_not_restart_a_stream_that_a_person_must_attend_to() -> None:
     unit = (SCHEDULES / "systemd" / "mirror-stream@.service").read_text(encoding="utf-8")
     statuses = f"2 {ATTENTION} {HELD}"
@@ -171,6 +189,48 @@ def test_the_document_names_each_file_and_each_file_says_what_to_change() -> Non
     for path in FILES:
         assert f"schedules/{path.relative_to(SCHEDULES)}" in document, path
         assert "CHANGE" in path.read_text(encoding="utf-8") or path in {SLOT, HARDENING}, path
+
+
+@pytest.mark.parametrize(
+    ("statuses", "final"),
+    [(None, False), ([], False), ([("base", 2)], True), ([("base", 3)], False), ([("istio", 2)], False)],
+)
+def test_a_pod_of_airflow_fails_at_once_only_by_its_own_final_status(
+    monkeypatch: pytest.MonkeyPatch, statuses: list[tuple[str, int]] | None, final: bool
+) -> None:
+    """None: there is no pod. Airflow itself is not in this environment; test_tools.py has it."""
+
+    class Failed(Exception):
+        pass
+
+    class FailedFinally(Failed):
+        pass
+
+    class Operator:
+        base_container_name = "base"
+
+        def __init__(self, **_: object) -> None:
+            pass
+
+        def cleanup(self, *_: object) -> None:
+            raise Failed("the pod has failed")
+
+    modules: dict[str, dict[str, object]] = {
+        "airflow.providers.cncf.kubernetes.operators.pod": {"KubernetesPodOperator": Operator},
+        "airflow.sdk": {"DAG": lambda *_, **__: nullcontext()},
+        "airflow.sdk.exceptions": {"AirflowException": Failed, "AirflowFailException": FailedFinally},
+    }
+    for name, content in modules.items():
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**content))
+    pods = runpy.run_path(str(SCHEDULES / "airflow" / "mirror_pods.py"))
+    ended = [
+        SimpleNamespace(name=name, state=SimpleNamespace(terminated=SimpleNamespace(exit_code=code)))
+        for name, code in statuses or ()
+    ]
+    pod = None if statuses is None else SimpleNamespace(status=SimpleNamespace(container_statuses=ended or None))
+    with pytest.raises(Failed) as raised:
+        pods["MirrorPod"](final={1, 2, 4}).cleanup(None, pod)
+    assert isinstance(raised.value, FailedFinally) is final
 
 
 def test_no_file_has_a_secret() -> None:

@@ -31,7 +31,8 @@ class MirrorPod(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not 
         try:
             super().cleanup(pod, remote_pod, *rest, **options)
         except AirflowException as error:
-            containers = remote_pod.status.container_statuses or ()
+            # No pod: it was never made, or deleted before its end was read.
+            containers = () if remote_pod is None else remote_pod.status.container_statuses or ()
             ended = [one.state.terminated for one in containers if one.name == self.base_container_name]
             if any(one is not None and one.exit_code in self.final for one in ended):
                 raise AirflowFailException(str(error)) from error
