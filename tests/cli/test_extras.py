@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -32,6 +33,16 @@ def test_each_extra_that_a_message_names_is_one_of_the_package() -> None:
     assert project["name"] == extras.DISTRIBUTION
     named = {*extras._PARTS, extras.GSSAPI, *SHIPPED}
     assert project["optional-dependencies"].keys() - {"dev"} == named
+
+
+def test_the_document_names_the_commands_of_each_extra() -> None:
+    table = (ROOT / "jobs" / "INSTALL.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `?(none|spark|report)`? \| (.*) \|$", table, re.MULTILINE))
+    listed = {name: set(re.findall("`([^`]+)`", row)) for name, row in rows.items()}
+    for extra, name in (("", "none"), ("spark", "spark"), ("report", "report")):
+        commands = {one for one, lazy in frame._COMMANDS.items() if lazy.extra == extra} - {"sandbox"}
+        assert commands == listed[name] & frame._COMMANDS.keys() - {"sandbox"}, name
+    assert {"rehearse --html", "status --html"} <= listed["report"]
 
 
 def test_an_extra_is_installed_from_the_wheel_for_this_python() -> None:
