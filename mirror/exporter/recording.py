@@ -43,10 +43,8 @@ def record_flow(metrics: MetricStore, reading: FlowReading) -> None:
         if status is None:
             return
         record_evidence(metrics, flow, status.evidence)
-        if status.groups is not None:
-            record_groups(metrics, flow, status.groups)
-        if status.sync is not None:
-            record_sync(metrics, flow, status.sync)
+        record_groups(metrics, flow, status.groups)
+        record_sync(metrics, flow, status.sync)
         if not status.away:
             record_lags(metrics, flow, partition_lags(status))
             record_index_size(metrics, flow, status.index_bytes)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
+
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.telemetry.lag.lag_metrics import MAX_PARTITIONS, PartitionLag, record_lags
 from mirror.telemetry.lag.lags import Lag, LagState
+from mirror.telemetry.metrics import metric_store
 from mirror.telemetry.metrics.metric_store import MetricStore
 from tests.telemetry.test_metrics import values
 
@@ -48,6 +51,34 @@ def test_withheld_records_are_counted_beside_the_lag() -> None:
     measures = values(metrics)
     assert measures["mirror.withheld.records"] == {("f", "t"): 7, ("f", "u"): 0}
     assert measures["mirror.withheld.time"] == {("f", "t"): 70.0, ("f", "u"): 0.0}
+
+
+def test_topics_beyond_the_bound_are_one_and_the_worst_ones_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metric_store, "MAX_POINTS", 4)
+    metrics = MetricStore()
+    stuck = lag(9, LagState.STUCK, seconds=70.0, loss_s=-5.0)
+    fine = [PartitionLag(topic, 0, lag(1, loss_s=50.0)) for topic in ("a", "b", "c")]
+    open_ = OpenTransaction(topic="d", partition=0, offset=3, records=5, seen_ms=70_000, since_ms=60_000)
+    withheld = PartitionLag("d", 0, lag(0, LagState.CAUGHT_UP), open_)
+    for _ in range(2):  # it replaces, and does not add to what was recorded before
+        record_lags(metrics, "f", [*fine, withheld, PartitionLag("y", 0, stuck), PartitionLag("z", 0, stuck)])
+        record_lags(metrics, "g", [*fine, PartitionLag("z", 0, stuck)])
+    recorded = values(metrics)
+    assert recorded["mirror.lag.records"] == {
+        ("f", "y"): 9,
+        ("f", "z"): 9,
+        ("f", "a"): 1,
+        ("f", "other"): 2,
+        ("g", "other"): 12,
+    }
+    assert (recorded["mirror.loss.time"]["f", "z"], recorded["mirror.loss.time"]["g", "other"]) == (-5.0, -5.0)
+    assert recorded["mirror.lag.time"]["g", "other"] == 70.0
+    assert (recorded["mirror.withheld.records"]["f", "other"], recorded["mirror.withheld.time"]["f", "other"]) == (
+        5,
+        10,
+    )
+    assert sorted(key for key in recorded["mirror.partition.lag.records"] if key[0] == "f")[-1] == ("f", "z", "0")
+    assert len(recorded["mirror.partition.lag.records"]) == 4
 
 
 def test_record_lags_replaces_the_previous_lags() -> None:

@@ -16,6 +16,8 @@ from mirror.meters import BOUNDS_MS, Histogram
 from mirror.relay.model.ranges import Outcome
 from mirror.telemetry.export.otlp import as_metrics
 from mirror.telemetry.export.prometheus import HUNG_AFTER_MS, Endpoint
+from mirror.telemetry.lag.lag_metrics import PartitionLag, record_lags
+from mirror.telemetry.lag.lags import Lag, LagState
 from mirror.telemetry.metrics import instruments
 from mirror.telemetry.metrics.instruments import ALL, Instrument, Kind
 from mirror.telemetry.metrics.metric_store import MAX_POINTS, OTHER, MetricStore
@@ -144,6 +146,8 @@ def test_groups_have_their_states_while_they_are_brought_to_the_target() -> None
     assert values(metrics) == expected
     record_groups(metrics, "g", GroupsSummary(total=5, sync=False, oldest_ms=1_500))
     assert values(metrics) == expected, "of groups that are only read nothing is late"
+    record_groups(metrics, "f", GroupsSummary(total=5, sync=False, oldest_ms=1_500))
+    assert values(metrics) == {}, "nor of those that were brought before"
 
 
 def test_drift_has_the_counts_of_the_last_rounds() -> None:
@@ -159,6 +163,10 @@ def test_drift_has_the_counts_of_the_last_rounds() -> None:
         },
         "mirror.sync.timestamp": {("f", "configs"): 3.0, ("f", "acls"): 2.0},
     }
+    record_sync(metrics, "f", SyncState().after("configs", {}, 0, 4_000))
+    assert values(metrics)["mirror.sync.timestamp"] == {("f", "configs"): 4.0}, "ACLs are not compared any more"
+    record_sync(metrics, "f", None)
+    assert values(metrics) == {}
 
 
 def served(metrics: MetricStore) -> str:
@@ -203,11 +211,16 @@ def test_clusters_of_a_flow_are_named_whenever_they_become_known() -> None:
     assert names == {"oslo", None}, "one series, with the present alias"
 
 
-def test_a_flow_that_has_ended_has_no_settings() -> None:
+def test_a_flow_that_has_ended_has_its_counters_and_no_gauges() -> None:
+    """Else the alerts about what it no longer does would fire."""
     metrics = recorded_epoch()
-    record_state(metrics, "f", "running")
+    record_lags(metrics, "f", [PartitionLag("t", 0, Lag(9, 1.0, 1.0, 1.0, 1.0, -5.0, LagState.LOSING))])
+    counters = {instrument.name for instrument, _ in metrics.points() if instrument.kind is not Kind.GAUGE}
+    for flow in ("f", "g"):
+        record_state(metrics, flow, "running")
     record_state(metrics, "f", None)
-    assert not {"mirror.flow.info", "mirror.flow.state"} & values(metrics).keys()
+    assert values(metrics).keys() == counters | {"mirror.flow.state"}
+    assert values(metrics)["mirror.flow.state"] == {("g", "running"): 1}
 
 
 @pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)

@@ -57,6 +57,16 @@ class MetricStore:
         else:
             points[key] = value
 
+    def room(self, instrument: Instrument) -> int:
+        """Return how many further points an instrument may have; gauges beyond are one, with the value set last."""
+        return max(0, MAX_POINTS - len(self._values.get(instrument, ())))
+
+    def remove_gauges(self, **attributes: object) -> None:
+        """Remove all points of all gauges that have these attributes: what they describe has ended."""
+        for instrument in self._values:
+            if instrument.kind is Kind.GAUGE:
+                self.remove(instrument, **attributes)
+
     def remove(self, instrument: Instrument, **attributes: object) -> None:
         """Remove all points of a gauge that have these attributes: what they describe may no longer exist."""
         required = {(name, str(value)) for name, value in attributes.items()}

@@ -109,30 +109,32 @@ def _histogram_of(ms: int) -> Histogram:
 
 
 def record_state(metrics: MetricStore, flow: str, state: str | None) -> None:
-    """Replace the state of a flow of a stream; None: it has ended."""
+    """Replace the state of a flow of a stream; None: it has ended, and nothing of it goes on."""
     metrics.remove(instruments.FLOW_STATE, flow=flow)
     if state is None:
-        metrics.remove(instruments.FLOW_INFO, flow=flow)
+        metrics.remove_gauges(flow=flow)
     else:
         metrics.set(instruments.FLOW_STATE, 1, flow=flow, state=state)
 
 
-def record_groups(metrics: MetricStore, flow: str, groups: GroupsSummary) -> None:
+def record_groups(metrics: MetricStore, flow: str, groups: GroupsSummary | None) -> None:
     """Replace the counts of a flow's consumer groups, and for how long some group has not been in step.
 
-    Groups that are only read follow nothing: they have no values.
+    Groups that are only read follow nothing: they have no values, as those of a flow that has none.
     """
     metrics.remove(instruments.GROUPS, flow=flow)
-    if groups.sync:
+    metrics.remove(instruments.GROUPS_TIME, flow=flow)
+    if groups is not None and groups.sync:
         for state, count in {"in-step": groups.in_step, **groups.by_reason}.items():
             metrics.set(instruments.GROUPS, count, flow=flow, state=state)
         metrics.set(instruments.GROUPS_TIME, groups.oldest_ms / 1000, flow=flow)
 
 
-def record_sync(metrics: MetricStore, flow: str, state: SyncState) -> None:
-    """Replace the counts of what is not in step between both sides of a flow."""
+def record_sync(metrics: MetricStore, flow: str, state: SyncState | None) -> None:
+    """Replace the counts of what is not in step between both sides of a flow; None: nothing is compared."""
     metrics.remove(instruments.DRIFT, flow=flow)
-    for kind, of_kind in state.kinds.items():
+    metrics.remove(instruments.LAST_SYNC, flow=flow)
+    for kind, of_kind in () if state is None else state.kinds.items():
         for reason, count in (of_kind.by_reason or {"none": 0}).items():
             metrics.set(instruments.DRIFT, count, flow=flow, kind=kind, reason=reason)
         if of_kind.synced_ms:
