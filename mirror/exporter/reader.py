@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.observation import Side, Sides
     from mirror.telemetry.metrics.metric_store import MetricStore
+
+_log: Final = logging.getLogger(__name__)
 
 _CLOSE_MS: Final = 1_000
 _MAX_LOAD_FRACTION: Final = 5
@@ -74,6 +77,15 @@ class FlowsReader(Closing):
     # --- a flow's thread
 
     def _run(self, config: MirrorConfig, flow: FlowConfig) -> None:
+        while not self._closing.is_set():
+            try:
+                self._rounds(config, flow)
+            except Exception:  # noqa: BLE001 - a bug, and without this thread the flow's values would never change
+                _log.exception("flow %s could not be read", flow.name)
+                self._closing.wait(self._interval_ms / 1000)
+
+    def _rounds(self, config: MirrorConfig, flow: FlowConfig) -> None:
+        """Read a flow until the reader is closed. Raises what is no error of a reading."""
         wait_s = 0.0
         with (
             Clusters(config, WATCH_CALL_TIMEOUT_MS) as clusters,

@@ -117,6 +117,12 @@ class Readings:
         with self._lock:
             self._rounds[flow] = monotonic_ms
 
+    @property
+    def untried(self) -> list[str]:
+        """The flows of which no round has ended yet."""
+        with self._lock:
+            return [name for name in self._flows if name not in self._rounds]
+
     def late(self, since_ms: int) -> list[str]:
         """Return the flows without a round that has ended since then (monotonic ms)."""
         with self._lock:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import threading
+import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
 
     from mirror.exporter.reader import FlowsReader
 
+_KEEP_S: Final = 5.0
 _TEXT: Final = "text/plain; charset=utf-8"
 
 
@@ -27,8 +31,17 @@ class Answer(NamedTuple):
 class Site:
     """The application: ``metrics`` answers for Prometheus, all else is from what ``reader`` has read."""
 
-    def __init__(self, metrics: WSGIApplication, reader: FlowsReader, page: Callable[[], str]) -> None:
-        """``page`` returns the page for people."""
+    def __init__(
+        self,
+        metrics: WSGIApplication,
+        reader: FlowsReader,
+        page: Callable[[], str],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``page`` returns the page for people, which is kept for :data:`_KEEP_S`."""
+        self._lock: Final = threading.Lock()
+        self._now_s: Final = now_s
+        self._kept, self._until_s = "", -math.inf
         self._metrics: Final = metrics
         self._reader: Final = reader
         self._page: Final = page
@@ -66,7 +79,12 @@ class Site:
     def _for_people(self) -> Answer:
         if problem := missing(REPORT):
             return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"the page {problem}\n")
-        return Answer(HTTPStatus.OK, self._page(), "text/html; charset=utf-8")
+        # Anyone may ask, and the page of 100,000 partitions takes more than a second of CPU time.
+        with self._lock:
+            if self._now_s() >= self._until_s:
+                self._kept = self._page()
+                self._until_s = self._now_s() + _KEEP_S
+            return Answer(HTTPStatus.OK, self._kept, "text/html; charset=utf-8")
 
     def _healthy(self) -> Answer:
         """Whether the process works, whatever the clusters do."""
@@ -75,9 +93,10 @@ class Site:
         return Answer(HTTPStatus.OK, "ok\n")
 
     def _ready(self) -> Answer:
-        """Whether each cluster was asked: what one side knows is shown also while the other one is away."""
-        clusters = self._reader.readings.clusters
-        if unasked := [one.name for one in clusters if one.answers is None]:
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"not read yet: {', '.join(unasked)}\n")
-        away = [f"cluster {one.name} cannot be read: {one.error}\n" for one in clusters if not one.answers]
+        """Whether each flow was tried once: what one side knows is shown also while the other one is away."""
+        readings = self._reader.readings
+        if untried := readings.untried:
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, f"not tried yet: {', '.join(untried)}\n")
+        clusters = [one for one in readings.clusters if one.answers is False]
+        away = [f"cluster {one.name} cannot be read: {one.error}\n" for one in clusters]
         return Answer(HTTPStatus.OK, "".join(away) or "ok\n")

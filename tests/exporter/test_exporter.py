@@ -114,7 +114,7 @@ def test_what_it_says_of_itself(flow: ReportedFlow, monkeypatch: pytest.MonkeyPa
 def test_before_the_first_round_it_is_not_ready(flow: ReportedFlow, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FlowsReader, "_run", lambda *_: None)
     with served(flow) as exporter:
-        assert exporter.get("/readyz") == (503, "not read yet: a, b\n")
+        assert exporter.get("/readyz") == (503, "not tried yet: f\n")
         assert exporter.get("/healthz") == (200, "ok\n"), "it has only begun"
 
 
@@ -138,6 +138,43 @@ def test_a_bug_in_a_round_is_shown_and_the_next_one_is_tried(
         eventually(lambda: readings.flows[0].error == "" and readings.flows[0].status is not None, what="the reading")
 
 
+@pytest.mark.parametrize("broken", ["record_flow", "StatusReader", "Clusters"])
+def test_what_fails_outside_of_a_reading_ends_no_thread(
+    flow: ReportedFlow, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    works, failed = getattr(reader, broken), list[str]()
+
+    def fail_first(*arguments: object, **named: object) -> object:
+        if len(failed) < 2:  # twice: once more when the first failure is recorded
+            failed.append(broken)
+            raise ZeroDivisionError("a bug")
+        return works(*arguments, **named)
+
+    monkeypatch.setattr(reader, broken, fail_first)
+    config = load(flow.config)
+    with FlowsReader(config, config.select(None), MetricStore(), interval_ms=20) as flows:
+        readings = flows.readings
+        eventually(lambda: readings.flows[0].status is not None and len(failed) == 2, what="the reading")
+        eventually(lambda: readings.untried == [], what="the end of a round")
+
+
+def test_the_page_is_not_made_for_each_request(flow: ReportedFlow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FlowsReader, "_run", lambda *_: None)
+    config, made, now_s = load(flow.config), [0], [0.0]
+
+    def page() -> str:
+        made[0] += 1
+        return str(made[0])
+
+    with FlowsReader(config, config.select(None), MetricStore(), interval_ms=20) as flows:
+        served = Site(lambda *_: [], flows, page, lambda: now_s[0])
+        asked = {"PATH_INFO": "/", "REQUEST_METHOD": "GET"}
+        found = list[bytes]()
+        for now_s[0] in (0.0, 4.9, 5.0, 9.9, 60.0):
+            found += served(asked, lambda *_: bytes)
+    assert found == [b"1", b"1", b"2", b"2", b"3"]
+
+
 def test_a_login_that_cannot_be_read_for_a_while_ends_no_thread(
     flow: ReportedFlow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +191,7 @@ def test_a_login_that_cannot_be_read_for_a_while_ends_no_thread(
     with FlowsReader(config, config.select(None), MetricStore(), interval_ms=20) as flows:
         readings = flows.readings
         eventually(lambda: readings.flows[0].error == "the key store is not there", what="the error")
+        eventually(lambda: readings.untried == [], what="the end of a round: the exporter is ready")
         missing.clear()
         eventually(lambda: readings.flows[0].status is not None, what="the reading")
 
@@ -172,7 +210,7 @@ def test_a_cluster_that_hangs_delays_only_its_flows_and_no_answer(
     monkeypatch.setattr(FlowsReader, "_read", read)
     with served(flow) as exporter:
         eventually(lambda: exporter.has('mirror_cluster_up{cluster="a"} 1.0'), what="the flow that can be read")
-        assert exporter.get("/readyz") == (503, "not read yet: gone\n")
+        assert exporter.get("/readyz") == (503, "not tried yet: g\n")
         assert exporter.get("/")[0] == 200
         go_on.set()
         eventually(lambda: exporter.has('mirror_cluster_up{cluster="gone"} 0.0'), what="the other one")

@@ -63,7 +63,7 @@ def test_it_serves_and_pushes_while_no_cluster_answers_and_ends_in_order(tmp_pat
         with started(tmp_path, **environ) as (child, said, address):
             exporter = Served(int(address.rpartition(":")[2]))
             assert exporter.get("/healthz") == (200, "ok\n")
-            assert exporter.get("/readyz") == (503, "not read yet: a, b\n")
+            assert exporter.get("/readyz") == (503, "not tried yet: f\n")
             assert "Nothing was read yet" in exporter.get("/")[1]
             assert "mirror_flow_info{" in exporter.get("/metrics")[1]
             eventually(lambda: "mirror.flow.info" in received.metrics, what="the same by OTLP")
