@@ -92,7 +92,7 @@ class Forgotten:
 
 
 def own_topics(flow: FlowConfig) -> list[Resource]:
-    """Return the topics that only this flow writes; all of them are on its target. Pure."""
+    """Return the topics that only this flow writes, without its latch; all of them are on its target. Pure."""
     contents = {
         topic_of(flow.name): "records of its progress, and anchors",
         status_topic_of(flow.name): "what its runs have reported",
@@ -100,7 +100,6 @@ def own_topics(flow: FlowConfig) -> list[Resource]:
         group_topic_of(flow.name): "what it has committed for consumer groups",
         inventory_topic_of(flow.name): "which topics it has created, and what it has set on them",
         takeover_topic_of(flow.name): "what it has taken over from MirrorMaker 2",
-        latch_topic_of(flow.name): "that it may copy, since a person released it",
     }
     return [Resource(cluster=flow.target, kind="topic", name=name, why=why) for name, why in contents.items()]
 
@@ -138,25 +137,36 @@ def kept_resources(flow: FlowConfig) -> list[Resource]:
 
 
 # Invariant: mirror forget removes only what the flow alone writes, by exact names, and may be repeated after any
-#   failure.
+#   failure. It never removes a latch, which a person may set meanwhile.
 # Test: tests/cli/test_forget.py::test_what_a_flow_keeps_is_removed_and_nothing_else
+# Test: tests/cli/test_forget.py::test_a_flow_that_is_held_meanwhile_stays_held
 def forget(config: MirrorConfig, flow: FlowConfig, *, dry_run: bool, force: bool) -> Forgotten:
     """Remove what ``flow`` keeps on its target; with ``dry_run`` only find it. It may be repeated.
 
     What cannot be removed does not keep the rest from being removed. Raises FlowError if a run of the flow is alive,
-    unless ``force``, FlowHeld if the flow is held, and KafkaError if the target does not answer.
+    unless ``force``, FlowHeld if the flow is held, LatchMoved if it was meanwhile, and KafkaError if the target does not answer.
     """
-    if not dry_run:
-        LatchCheck(config.clusters[flow.target].client_options(), flow.name)()
+    check_latch = bool if dry_run else LatchCheck(config.clusters[flow.target].client_options(), flow.name)
+    check_latch()
     with Admin(config.clusters[flow.target].client_options()) as target:
         found = Forgotten(flow.name, dry_run, kept=kept_resources(flow))
         _check_no_run(flow, target, found, force=force or dry_run)
+        found.kept += _latch_of(flow, target)
+        check_latch()
         removal = _Removal(target, found)
         removal.remove(own_groups(flow), target.describe_groups, target.delete_groups)
         if flow.registers_producers:
             removal.remove_source_record(config, flow)
+        check_latch()
         removal.remove(own_topics(flow), target.describe_topics, target.delete_topics)
     return found
+
+
+def _latch_of(flow: FlowConfig, target: Admin) -> list[Resource]:
+    name = latch_topic_of(flow.name)
+    why = "whether the flow may copy: it may be held while this command runs"
+    there = name in target.describe_topics([name], timeout_ms=_TIMEOUT_MS)
+    return [Resource(cluster=flow.target, kind="topic", name=name, why=why)] if there else []
 
 
 def _check_no_run(flow: FlowConfig, target: Admin, found: Forgotten, *, force: bool) -> None:

@@ -18,10 +18,13 @@ from mirror.relay.origin.registry import prepare_registries, read_registry, regi
 from mirror.relay.progress.flow_topic import (
     group_topic_of,
     inventory_topic_of,
+    latch_topic_of,
     offset_topic_of,
     status_topic_of,
     topic_of,
 )
+from mirror.relay.progress.latch import Role, read_latch, set_latch
+from mirror.spark.forgetting import _Removal
 from mirror.spark.run_control import RunControlClient
 from mirror.wire.api import Api
 from tests.fakes import errors
@@ -198,3 +201,27 @@ def test_the_flow_is_an_argument_and_no_option() -> None:
     found = CliRunner().invoke(app, ["forget", "--config", "mirror.toml", "--flow", "f"], prog_name="mirror")
     words = " ".join(found.stderr.replace("│", " ").split())
     assert (found.exit_code, "give its value as the argument: mirror forget FLOW" in words) == (2, True), words
+
+
+def test_a_flow_that_is_held_meanwhile_stays_held(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.pair.target.add_topic(latch_topic_of(FLOW))
+    real = _Removal.remove
+
+    def remove(self: _Removal, *arguments: Any) -> None:
+        if read_latch(site.options, FLOW).generation == 0:
+            set_latch(site.options, FLOW, Role.HELD, reason="loss", by="ada on h1", now_ms=1)
+        real(self, *arguments)
+
+    monkeypatch.setattr(_Removal, "remove", remove)
+    assert site.forget().exit_code == 4
+    assert read_latch(site.options, FLOW).is_held
+    assert topic_of(FLOW) in site.pair.target.topics
+
+
+def test_a_flow_that_was_released_is_forgotten_but_for_its_latch(site: Site) -> None:
+    site.pair.target.add_topic(latch_topic_of(FLOW))
+    for role in (Role.HELD, Role.ACTIVE):
+        set_latch(site.options, FLOW, role, reason="", by="ada on h1", now_ms=1)
+    done = site.forget()
+    assert (done.exit_code, f"= topic {latch_topic_of(FLOW)} on berlin" in done.stdout) == (0, True), done.output
+    assert read_latch(site.options, FLOW).generation == 2
