@@ -144,7 +144,8 @@ def forget(config: MirrorConfig, flow: FlowConfig, *, dry_run: bool, force: bool
     """Remove what ``flow`` keeps on its target; with ``dry_run`` only find it. It may be repeated.
 
     What cannot be removed does not keep the rest from being removed. Raises FlowError if a run of the flow is alive,
-    unless ``force``, FlowHeld if the flow is held, LatchMoved if it was meanwhile, and KafkaError if the target does not answer.
+    unless ``force``, FlowHeld if the flow is held, LatchMoved if it was meanwhile, and KafkaError if the
+    target does not answer.
     """
     check_latch = bool if dry_run else LatchCheck(config.clusters[flow.target].client_options(), flow.name)
     check_latch()
