@@ -23,10 +23,7 @@ from mirror.switch.record import State, SwitchRecord
 LEASE_MS: Final = 5_000
 """An operator changes something only within so long after it has stored its record, or read that it still has it."""
 TAKEOVER_MS: Final = 20_000
-"""An operator that follows another one, which has not said that it ended, changes nothing for so long.
-
-More than the lease of the other one and the time-out of one of its calls.
-"""
+"""More than the lease of an operator and the time-out of one of its calls, unless that is a hook."""
 
 
 CHECKED_MS: Final = 10 * 60 * 1000
@@ -66,6 +63,8 @@ class Terms:
     back: tuple[str, ...] = ()
     switches: bool = False
     """Whether there is a ``hook-switch``."""
+    hook_ms: int = 0
+    """How long a hook may take; 0: there is none."""
     sees_clients: bool = False
     abort_open: bool = False
     rollback: bool = False
@@ -75,6 +74,11 @@ class Terms:
     def by(self) -> str:
         """Who holds flows, as their latches name it."""
         return f"switch {self.name}"
+
+    @property
+    def takeover_ms(self) -> int:
+        """How long an operator changes nothing that follows one which has not said that it ended."""
+        return max(TAKEOVER_MS, LEASE_MS + self.hook_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

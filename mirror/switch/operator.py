@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from mirror.errors import AuthorizationFailed, FlowError, KafkaError, NotRetriable
 from mirror.switch.facts import Facts, Watch
-from mirror.switch.machine import LEASE_MS, TAKEOVER_MS, Act, Next, StepResult, Terms, applied, decide
+from mirror.switch.machine import LEASE_MS, Act, Next, StepResult, Terms, applied, decide
 from mirror.switch.record import State, SwitchRecord, begin
 
 _CHANGES: Final = frozenset({Act.FENCE, Act.UNFENCE, Act.LIFT, Act.HOLD, Act.RELEASE, Act.ABORT_OPEN, Act.SWITCH})
@@ -86,7 +86,7 @@ class Operator:
             record = record.entered(State.PLANNED, self._now_ms())
         self._store(record)
         if found is not None and found.operator and not found.left:
-            self._waits_until_ms = self._now_ms() + TAKEOVER_MS
+            self._waits_until_ms = self._now_ms() + self._terms.takeover_ms
         return self.record
 
     def _check(self, found: SwitchRecord, flows: tuple[str, ...], clusters: tuple[str, ...]) -> None:
@@ -114,7 +114,8 @@ class Operator:
             self._watch.see(facts.ends, now_ms, self.record.shown_ms)
         wanted = decide(self.record, facts, self._watch, self._terms, now_ms)
         if now_ms < self._waits_until_ms and wanted.act is not Act.END:
-            why = f"waiting until the last call of an earlier operator has ended ({TAKEOVER_MS // 1000} s at most)"
+            most_s = self._terms.takeover_ms // 1000
+            why = f"waiting until the last call of an earlier operator has ended ({most_s} s at most)"
             return Seen(record=self.record, act=Act.WAIT, why=why)
         if wanted.record != self.record:
             self._store(wanted.record)

@@ -82,6 +82,16 @@ def test_an_operator_waits_for_one_that_has_not_said_that_it_ended() -> None:
         first.turn()
 
 
+def test_an_operator_waits_for_a_hook_of_an_earlier_one() -> None:
+    world = World(set())
+    operator(world, 1)
+    second, _ = operator(world, 2, replace(TERMS, hook_ms=60_000))
+    world.now_ms += 60_000
+    assert "(65 s at most)" in second.turn().why
+    world.now_ms += 5_001
+    assert second.turn().record.state is State.READY
+
+
 def test_a_switch_goes_on_with_the_flows_and_clusters_with_which_it_began() -> None:
     world = World(set())
     made, _ = operator(world, 1)

@@ -90,6 +90,7 @@ def cutover(
         fence=switch.fence,
         back=switch.back,
         switches=bool(switch.hook_switch),
+        hook_ms=switch.hook_seconds * 1000 if switch.hook_fence or switch.hook_switch else 0,
         sees_clients=bool(switch.clients),
         abort_open=abort_open,
         rollback=rollback,
