@@ -163,8 +163,9 @@ def _why_roll_back(record: SwitchRecord, facts: Facts, watch: Watch, terms: Term
         return f"{named('topic', others)}: what the flows select has changed since the fence"
     if not record.state.reaches(State.FENCED):
         return ""
-    if record.fence == "acl" and facts.denied is not None and (lost := sorted({*record.topics} - {*facts.denied})):
-        return f"the denial of WRITE was removed by others on {named('topic', lost)}"
+    everywhere = facts.denied_everywhere
+    if record.fence == "acl" and everywhere is not None and (lost := sorted({*record.topics} - {*everywhere})):
+        return f"not all brokers show the denial of WRITE any more on {named('topic', lost)}"
     if watch.bypassed:
         return f"{named('partition', watch.bypassed)} still written to behind the fence"
     if record.ends and facts.ends is not None and (moved := _moved(record.ends, facts)):
@@ -302,7 +303,7 @@ def _moved_groups(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms
     if not all(one.is_held and record.rested.get(flow) == one.generation for flow, one in found.items()):
         intended = {flow: one.generation + (not one.is_held) for flow, one in found.items()}
         return Next(act=Act.HOLD, record=replace(record, latches=intended))
-    if facts.denied is None and record.fence == "acl":
+    if facts.denied_everywhere is None and record.fence == "acl":
         return _wait(record, "the ACLs of the source cannot be read")
     if facts.ends is None or facts.target_ends is None or facts.topics is None:
         return _wait(record, "the ends of both clusters' logs cannot be read")

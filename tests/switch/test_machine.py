@@ -91,7 +91,7 @@ def test_a_step_follows_from_the_record_and_the_facts(
         (FENCED, {}, 160_001, "deadline-seconds (60) have passed since producers were fenced"),
         (replace(FENCED, state=State.READY), {}, 160_001, "deadline-seconds"),
         (FENCED, {"topics": {"t": 1, "u": 1}}, 111_000, "topic u: what the flows select has changed"),
-        (FENCED, {"denied": set()}, 111_000, "the denial of WRITE was removed by others on topic t"),
+        (FENCED, {"denied_everywhere": set()}, 111_000, "not all brokers show the denial of WRITE any more on topic t"),
         (PROVED, {"ends": {"t": (Ends(6, 6),)}}, 111_000, "partition t-0 written to behind the fence, after the ends"),
         (MOVED, {"ends": {"t": (Ends(5, 5), Ends(0, 0))}}, 111_000, "partition t written to"),
     ],
