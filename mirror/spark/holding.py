@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 SETTLED_MS: Final = 12_000
 """More than the 10 s within which a round sends what it has stored, and in which a live run gives a sign of life."""
+_CLOCKS_MS: Final = 5 * 60 * 1000
+"""The clocks of two hosts differ by less; Kerberos requires the same."""
 _GRACE_MS: Final = 10_000
 """The time that Spark may take to end after a flow's shutdown-timeout-ms."""
 _POLL_S: Final = 0.5
@@ -139,7 +141,8 @@ def release(
     with Admin(options) as target:
         client = RunControlClient(target, flow.name)
         if found.is_held:
-            if running := _end(client, flow, found.since_ms, now_ms, pause, until_s):
+            held_ms = min(now_ms(), found.since_ms + _CLOCKS_MS)  # at the latest: another host has written since_ms
+            if running := _end(client, flow, held_ms, now_ms, pause, until_s):
                 raise FlowError(f"flow {flow.name} is not released: {running}; repeat the command once that has ended")
             latch = set_latch(
                 options, flow.name, Role.ACTIVE, reason="", by=by, now_ms=now_ms(), expected=found.generation

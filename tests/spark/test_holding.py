@@ -272,3 +272,20 @@ def test_a_release_that_was_killed_is_finished_by_the_next_one(site: Site, monke
     assert (site.latch().role, run.sync().stop) == (Role.ACTIVE, True)
     assert site.release() == site.latch()
     assert not run.sync().stop
+
+
+@pytest.mark.parametrize("ahead_ms", [-120_000, 0, 3_600_000])
+def test_release_does_not_rest_on_the_clock_of_the_host_that_held_the_flow(site: Site, ahead_ms: int) -> None:
+    site.now_ms += ahead_ms
+    site.hold(wait=False)
+    site.now_ms -= ahead_ms
+    began_ms = site.now_ms
+    site.release()
+    assert site.now_ms - began_ms == SETTLED_MS
+
+
+def test_what_was_held_long_ago_is_released_at_once(site: Site) -> None:
+    site.hold()
+    began_ms = site.now_ms = site.now_ms + 3_600_000
+    site.release()
+    assert site.now_ms == began_ms
