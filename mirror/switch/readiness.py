@@ -40,7 +40,7 @@ def blockers(
     """Yield a line for each reason why the switch cannot begin now. Raises KafkaError, FlowError."""
     if not topics:
         yield "the flows select no topic of the source"
-    yield from _held(config, switch)
+    yield from held(config, switch)
     options = config.clusters[config.flows[switch.flows[0]].target].client_options()
     yield from _of_acls(switch, source, target, topics, options)
     yield from _of_replicas(target, topics)
@@ -59,16 +59,18 @@ def blockers(
                 yield f"flow {name}: group {group.group} is not ready ({why}): mirror rehearse --flow {name} says more"
 
 
-def _held(config: MirrorConfig, switch: SwitchConfig) -> Iterator[str]:
-    for name in switch.flows:
+def held(config: MirrorConfig, switch: SwitchConfig) -> Iterator[str]:
+    """Yield a line for each flow that is held. Raises KafkaError."""
+    # Also a flow of the way back: the switch releases only what it has held itself.
+    for name in (*switch.flows, *switch.back):
         options = config.clusters[config.flows[name].target].client_options()
         latch = read_latch(options, name)
         if latch.is_held:
-            yield f"flow {name} is {latch.line()}"
+            yield f"flow {name} is {latch.held_line(name)}"
 
 
-def _denied_by_switches(options: Mapping[str, object], target: Admin) -> set[str]:
-    """Return the topics that switches have fenced, by their records on the target, in either direction."""
+def denied_by_switches(options: Mapping[str, object], target: Admin) -> set[str]:
+    """Return the topics that switches have fenced, by records on the target, in any direction. Raises KafkaError."""
     found: set[str] = set()
     for name in filter(None, map(switch_of, target.list_topics())):
         with closing(KafkaRecordTopic(options, name)) as topic, suppress(FlowError):  # of another version
@@ -89,7 +91,7 @@ def _of_acls(
         for topic, why in why_not_fenced(topics, on_source):
             yield f"topic {topic}: {why}; create the ACLs of its clients first"
     if on_target is not None:
-        for topic in sorted(denied(on_target) & {*topics} - _denied_by_switches(options, target)):
+        for topic in sorted(denied(on_target) & {*topics} - denied_by_switches(options, target)):
             if not matches(switch.waive, topic):
                 yield (
                     f"topic {topic}: an ACL that no switch has created denies WRITE on the target to everyone; delete"

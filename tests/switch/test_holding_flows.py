@@ -1,4 +1,4 @@
-"""How a switch holds its flows, on two clusters in memory."""
+"""What a switch does about flows that are held, and about topics that were fenced, on two clusters in memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mirror.config.load import load
+from mirror.config.models import MirrorConfig
 from mirror.errors import LatchMoved
 from mirror.relay.progress.latch import Latch, Role, read_latch, set_latch
 from mirror.spark import holding
@@ -19,10 +20,11 @@ from mirror.switch import acting
 from mirror.switch.acting import ClusterSite, Files
 from mirror.switch.facts import FlowLatch
 from mirror.switch.machine import Act
+from mirror.switch.readiness import denied_by_switches, held
 from tests.relay.fake_pair import FakePair
 from tests.switch.test_machine import FACTS, MOVED, TERMS
 
-FLOW = 'source = "paris"\ntarget = "berlin"\nnaming = "identity"\n'
+FLOW = 'source = "paris"\ntarget = "berlin"\nnaming = "identity"\norigin = "local"\norigin-from = "earliest"\n'
 FREE = {name: FlowLatch(is_held=False, generation=0, by="") for name in ("f", "g")}
 
 
@@ -32,14 +34,22 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> FakePair:
 
 
 @pytest.fixture
-def site(pair: FakePair, tmp_path: Path) -> Iterator[ClusterSite]:
+def config(pair: FakePair, tmp_path: Path) -> MirrorConfig:
     file = tmp_path / "mirror.toml"
     file.write_text(
         f'[clusters.paris]\n"bootstrap.servers" = "{pair.source.bootstrap}"\n'
         f'[clusters.berlin]\n"bootstrap.servers" = "{pair.target.bootstrap}"\n'
-        f'[flows.f]\ntopics = ["t"]\n{FLOW}[flows.g]\ntopics = ["u"]\n{FLOW}[switches.s]\nflows = ["f", "g"]\n'
+        f'[flows.f]\ntopics = ["t"]\n{FLOW}[flows.g]\ntopics = ["u"]\n{FLOW}'
+        '[flows.b]\nsource = "berlin"\ntarget = "paris"\nnaming = "identity"\ntopics = ["t"]\n'
+        'origin = "local"\norigin-from = "earliest"\n'
+        '[switches.s]\nflows = ["f", "g"]\nback = ["b"]\n'
     )
-    config = load(file)
+    return load(file)
+
+
+@pytest.fixture
+def site(config: MirrorConfig, tmp_path: Path) -> Iterator[ClusterSite]:
+    file = tmp_path / "mirror.toml"
     with ClusterSite(config, config.switch("s"), TERMS, Files(file, None, tmp_path), print) as found:
         yield found
 
@@ -67,3 +77,23 @@ def test_flows_are_held_at_the_same_time(site: ClusterSite, monkeypatch: pytest.
 
     monkeypatch.setattr(acting, "hold", hold)
     assert site.act(Act.HOLD, replace(MOVED, latches={"f": 1, "g": 1}), replace(FACTS, latches=FREE)).ok
+
+
+def test_a_way_back_that_others_hold_is_a_blocker_and_is_named(
+    pair: FakePair, config: MirrorConfig, site: ClusterSite
+) -> None:
+    assert [*held(config, config.switch("s"))] == []
+    holding.hold(config, config.flows["b"], why="cut over", by="switch saturday", wait=False)
+    (line,) = held(config, config.switch("s"))
+    assert line.startswith("flow b is held since")
+    result = site.act(Act.REVERSE, MOVED, FACTS)
+    assert result.ok
+    assert "flow b of the way back is held" in result.why
+    assert read_latch({"bootstrap.servers": pair.source.bootstrap}, "b").is_held
+
+
+def test_the_topics_are_known_that_switches_have_fenced(pair: FakePair, site: ClusterSite) -> None:
+    site.prepare()
+    site.store(replace(MOVED, denied=("t",), topics=("t", "u")))
+    options = {"bootstrap.servers": pair.target.bootstrap}
+    assert denied_by_switches(options, site.target) == {"t"}
