@@ -124,7 +124,7 @@ def _order(shop: Tracer, source: Side) -> str:
     with shop.start_as_current_span(f"send {TOPIC}", kind=SpanKind.PRODUCER) as span:
         headers = dict[str, str]()
         TraceContextTextMapPropagator().inject(headers)
-        producer = source.producer(linger_ms=0)
+        producer = source.producer(linger_ms=0, enable_idempotence=False)  # which would wait for a producer id first
         producer.produce(TOPIC, b"an order", headers=list(headers.items()))
         assert producer.flush(WITHIN_S) == 0
         return f"{span.get_span_context().trace_id:032x}"
