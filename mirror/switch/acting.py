@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import subprocess
 import sys
@@ -28,7 +27,7 @@ from mirror.switch.acl_fence import denial, exactly
 from mirror.switch.facts import Facts
 from mirror.switch.hooks import run_hook
 from mirror.switch.machine import Act, StepResult, Terms
-from mirror.switch.proving import unproved
+from mirror.switch.proving import flow_of, unproved
 from mirror.switch.readiness import blockers
 from mirror.switch.reading import FactReader, is_alive, writers_of
 from mirror.switch.record import SwitchRecord
@@ -201,9 +200,8 @@ class ClusterSite(Closing):
             status, output = self._run(
                 record, ["verify", "--flow", flow, "--proof", str(proof), "--report-dir", str(report), "--json"]
             )
-            if not output:
+            if (found := flow_of(output)) is None:
                 return StepResult(ok=False, why=f"flow {flow}: mirror verify ended with exit status {status}")
-            (found,) = json.loads(output)["flows"]
             of_flow = {
                 topic: of_topic for topic, of_topic in record.ends.items() if self._config.flows[flow].includes(topic)
             }

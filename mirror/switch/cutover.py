@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from mirror.errors import Fenced, FlowError, KafkaError
-from mirror.exit_status import ATTENTION, DONE, INCOMPLETE, ROLLED_BACK, STOPPED_FENCED
+from mirror.errors import FlowError, KafkaError
+from mirror.exit_status import ATTENTION, DONE, FAILED, INCOMPLETE, ROLLED_BACK, STOPPED_FENCED
 from mirror.switch.arrivals import Arrivals, Arrived
 from mirror.switch.machine import Act
 from mirror.switch.record import State, SwitchRecord
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 _PAUSE_S: Final = 1.0
 _OUTAGE_S: Final = 120.0
-"""How long a cluster may not answer before the command ends."""
+"""How long a cluster may not answer before the command ends; deadline-seconds, while producers are fenced."""
+_MAX_PAUSE_S: Final = 30.0
+_OUTSIDE: Final = frozenset({Act.UNFENCE, Act.SWITCH, Act.CLIENTS})
+"""What may fail for long for a reason outside of both clusters, such as a hook: each attempt waits longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,29 +61,48 @@ class Cutover:
     def run(self) -> CutoverOutcome:
         """Go on until there is nothing more to do.
 
-        Raises KafkaError if a cluster has not answered for long, SwitchTaken if another operator goes on.
+        Nothing is repeated for longer than the deadline without a change. Raises KafkaError if a cluster has not
+        answered for long, SwitchTaken if another operator goes on.
         """
         last, answered_s = self._operator.record, self._now_s()
+        moved_s, pause_s = answered_s, _PAUSE_S
         while True:
             try:
                 seen = self._operator.turn()
                 answered_s = self._now_s()
-            except Fenced as error:
-                raise SwitchTaken(f"another operator goes on with switch {self._terms.name}") from error
             except (KafkaError, FlowError) as error:
-                nothing_changed = self._operator.record.state is State.PLANNED
-                if isinstance(error, SwitchTaken) or nothing_changed or self._now_s() - answered_s > _OUTAGE_S:
+                if isinstance(error, SwitchTaken) or self._gives_up(answered_s):
                     raise
                 self._say(f"{error}; trying again")
                 self._pause(_PAUSE_S)
                 continue
             self._say_changes(last, seen)
-            last = seen.record
+            if seen.record != last:
+                last, moved_s, pause_s = seen.record, answered_s, _PAUSE_S
             if (outcome := self._ended(seen)) is not None:
                 return outcome
             if seen.why:
                 self._say(seen.why)
-                self._pause(_PAUSE_S)
+                if answered_s - moved_s > self._terms.deadline_ms / 1000:
+                    return self._stopped(seen)
+                self._pause(pause_s)
+                pause_s = min(2 * pause_s, _MAX_PAUSE_S) if seen.act in _OUTSIDE else _PAUSE_S
+
+    # Invariant: A command ends: it calls no hook, and waits for no cluster, longer than the deadline without a change.
+    # Test: tests/switch/test_cutover.py::test_what_does_not_go_on_ends_at_the_deadline
+    def _stopped(self, seen: Seen) -> CutoverOutcome:
+        """Return the end of a command that goes on with nothing."""
+        after_s = self._terms.deadline_ms // 1000
+        line = f"nothing has gone on for {after_s} s (deadline-seconds): {seen.why}; run it again when this is mended"
+        return CutoverOutcome(record=seen.record, status=status_of_error(seen.record, FAILED), lines=(line,))
+
+    def _gives_up(self, answered_s: float) -> bool:
+        """Whether to end while the clusters do not answer, of which none has since ``answered_s``."""
+        record = self._operator.record
+        if record.state is State.PLANNED:
+            return True  # it is repeated as easily
+        most_s = self._terms.deadline_ms / 1000 if record.fences else _OUTAGE_S
+        return self._now_s() - answered_s > most_s
 
     def _ended(self, seen: Seen) -> CutoverOutcome | None:
         record = seen.record
@@ -135,7 +157,7 @@ def watch_clients(
 
 
 def status_of_error(record: SwitchRecord, failed: int) -> int:
-    """Return the exit status of a command that an error has ended; ``failed``: if nothing has changed."""
+    """Return the exit status of a command that an error has ended; ``failed``: if it has changed nothing."""
     if record.state.is_open and record.state is not State.DONE:
         return INCOMPLETE
     return STOPPED_FENCED if record.fences else failed

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mirror.verify.values import PROVED_BEFORE
+
+
+def flow_of(output: str) -> Mapping[str, Any] | None:
+    """Return what ``mirror verify --json`` has printed of its one flow; None for less, as of one that was killed."""
+    try:
+        (found,) = json.loads(output)["flows"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 # Invariant: A switch is proved only if each partition was compared up to its fenced end, with no difference and nothing

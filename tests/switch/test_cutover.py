@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -148,6 +149,55 @@ def test_a_step_that_is_refused_is_rolled_back_at_once(act: Act) -> None:
 def test_a_check_that_fails_ends_the_command() -> None:
     with pytest.raises(FlowError, match="no such topic"):
         run_failing(Act.CHECK, [], FlowError("no such topic"))
+
+
+@pytest.mark.parametrize(
+    ("fails", "rollback", "status"),
+    [(Act.SWITCH, False, 7), (Act.UNFENCE, True, 5)],
+)
+def test_what_does_not_go_on_ends_at_the_deadline(fails: Act, rollback: bool, status: int) -> None:
+    world, calls, lines = World(set()), list[int](), list[str]()
+    run(world, lines, until=State.FENCED)
+    world.now_ms += 30_000
+    terms = replace(TERMS, rollback=rollback)
+    made, site = operator(world, 2, terms)
+    do = site._do
+
+    def failing(act: Act, record: SwitchRecord, facts: Facts) -> StepResult:
+        if act is not fails:
+            return do(act, record, facts)
+        calls.append(world.now_ms)
+        return StepResult(ok=False, why="hook x has ended with exit status 1")
+
+    site._do = failing  # type: ignore[method-assign]
+
+    def pause(seconds: float) -> None:
+        world.now_ms += int(1000 * seconds)
+        world.propagate()
+        world.copy(10)
+
+    outcome = Cutover(made, terms, lines.append, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000).run()
+    assert outcome.status == status
+    assert "nothing has gone on for 90 s (deadline-seconds): hook x has ended" in outcome.lines[0]
+    waits = [(later - earlier) // 1000 for earlier, later in pairwise(calls)]
+    assert waits == [1, 2, 4, 8, 16, 30, 30]
+
+
+def test_a_source_that_stays_away_ends_the_command_behind_the_deadline() -> None:
+    world, lines = World(set()), list[str]()
+    made, _ = operator(world, 1)
+    while made.record.state is not State.FENCED:
+        made.turn()
+        world.now_ms += 1_000
+        world.propagate()
+    world.source.away = True
+
+    def pause(_: float) -> None:
+        world.now_ms += 2_000
+
+    outcome = Cutover(made, TERMS, lines.append, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000).run()
+    assert (outcome.status, outcome.record.rollback != "") == (5, True)
+    assert "the source has to answer" in outcome.lines[0]
 
 
 def test_a_command_ends_when_another_one_goes_on() -> None:

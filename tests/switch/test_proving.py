@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mirror.switch.proving import unproved
+from mirror.switch.proving import flow_of, unproved
 from mirror.verify.values import PROVED_BEFORE
 
 
@@ -32,3 +32,9 @@ def test_what_is_not_compared_up_to_the_fenced_end_is_not_proved(
     partitions: list[dict[str, Any]], expected: list[str]
 ) -> None:
     assert [*unproved(partitions, {"t": (9, 0)})] == expected
+
+
+@pytest.mark.parametrize("output", ["", '{"flows": [{"err', "{}", '{"flows": []}', '{"flows": ["f"]}', "[1]"])
+def test_the_output_of_a_verification_that_was_killed_says_nothing(output: str) -> None:
+    assert flow_of(output) is None
+    assert flow_of('{"flows": [{"error": null}]}') == {"error": None}

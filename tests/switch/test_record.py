@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.errors import FlowError, KafkaTimeout
+from mirror.switch.cutover import status_of_error
 from mirror.switch.machine import Act
 from mirror.switch.operator import Operator
 from mirror.switch.record import State, SwitchRecord, parse, to_bytes
@@ -124,16 +125,15 @@ def test_what_is_open_is_not_rolled_back_by_a_command() -> None:
     assert world.target.record.generation == 0
 
 
-def test_a_switch_that_cannot_be_claimed_still_says_what_it_has_come_to() -> None:
+@pytest.mark.parametrize("away", ["source", "target"])
+def test_a_switch_that_cannot_be_claimed_still_says_what_it_has_come_to(away: str) -> None:
     world = World(set())
-    first, _ = operator(world, 1)
-    while not first.turn().record.state.reaches(State.FENCED):
-        world.propagate()
-    world.source.away = True
+    fenced(world)
+    getattr(world, away).away = True
     second = Operator(Site(world), TERMS, "b", lambda: world.now_ms)
     with pytest.raises(KafkaTimeout):
         second.claim((FLOW,))
-    assert second.record.fences
+    assert status_of_error(second.record, 1) == 5
     second.leave()
 
 

@@ -78,8 +78,8 @@ def cutover(
     The state is on both clusters: a command that was killed is repeated, on any host. Before the switch is open, a
     failure or a passed deadline rolls it back, with ACLs as they were.
 
-    Exit status: 0 done, 1 could not look, nothing has changed, 2 wrong usage, 3 refused, nothing has changed, 5 stopped
-    with producers fenced, 6 rolled back, 7 open and not done.
+    Exit status: 0 done, 1 could not read the clusters, this command has changed nothing, 2 wrong usage, 3 refused,
+    nothing has changed, 5 stopped with producers fenced, 6 rolled back, 7 open and not done.
     """
     loaded = load(config, secrets_dir=secrets_dir)
     switch = loaded.switch(name)
@@ -96,7 +96,7 @@ def cutover(
         rollback=rollback,
         until=_state(until) or State.DONE,
     )
-    ids = _ids(loaded, switch, needs_source=dry_run, needs_target=not rollback)
+    ids = _ids(loaded, switch, needs_both=dry_run)
     with ClusterSite(loaded, switch, terms, Files(config, secrets_dir, folder), print_notice) as site:
         if dry_run:
             raise typer.Exit(_dry_run(loaded, switch, site))
@@ -111,18 +111,19 @@ def cutover(
     raise typer.Exit(outcome.status)
 
 
-def _ids(config: MirrorConfig, switch: SwitchConfig, *, needs_source: bool, needs_target: bool) -> tuple[str, str]:
-    """Return the ids of the source and of the target, empty for one that is away. Raises MirrorError if it is needed.
+def _ids(config: MirrorConfig, switch: SwitchConfig, *, needs_both: bool) -> tuple[str, str]:
+    """Return the ids of the source and of the target, empty for one that is away. Raises MirrorError if both are.
 
-    A switch that is open needs no source, and a rollback asks for what it needs itself.
+    A switch that is open needs no source; one that is fenced is shown, and rolled back, without the target.
     """
     flow = config.flows[switch.flows[0]]
-    needs = {flow.source: needs_source, flow.target: needs_target}
+    names = (flow.source, flow.target)
     with Clusters(config) as clusters:
-        away = clusters.away(needs, print_notice)
-        if errors := [error for name, error in away.items() if needs[name]]:
+        away = clusters.away(names, print_notice)
+        if away and (needs_both or len(away) == len(names)):
+            errors = [*away.values()]
             raise errors[0] if len(errors) == 1 else SeveralErrors(errors)
-        source, target = ("" if name in away else clusters.side(name).cluster.cluster_id for name in needs)
+        source, target = ("" if name in away else clusters.side(name).cluster.cluster_id for name in names)
         return source, target
 
 
