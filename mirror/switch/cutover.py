@@ -108,8 +108,9 @@ class Cutover:
         record = seen.record
         if seen.act is Act.END:
             rolled_back = record.state is State.ROLLED_BACK
-            lines = (f"rolled back: {record.rollback}",) if rolled_back else ()
-            return CutoverOutcome(record=record, status=ROLLED_BACK if rolled_back else DONE, lines=lines)
+            lines = (f"rolled back: {record.rollback}",) if rolled_back else (seen.why,) * bool(seen.why)
+            status = ROLLED_BACK if rolled_back else ATTENTION if seen.why else DONE
+            return CutoverOutcome(record=record, status=status, lines=lines)
         if seen.act is Act.CHECK and record.state is State.PLANNED:
             return CutoverOutcome(record=record, status=ATTENTION, lines=tuple(seen.why.splitlines()))
         return None

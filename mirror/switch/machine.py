@@ -327,7 +327,9 @@ _STEPS: Final = {
 
 
 def _behind_open(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -> Next:  # noqa: PLR0911 - one for each reason to wait
-    if record.state is State.DONE or (terms.until is not State.DONE and record.state.reaches(terms.until)):
+    if record.state is State.DONE:
+        return Next(act=Act.END, record=record, why=_why_undone(record, facts))
+    if terms.until is not State.DONE and record.state.reaches(terms.until):
         return Next(act=Act.END, record=record)
     if facts.denied_on_target is None and record.fence == "acl":
         return _wait(record, "the ACLs of the target cannot be read")
@@ -340,6 +342,18 @@ def _behind_open(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) 
     if terms.sees_clients:
         return Next(act=Act.CLIENTS, record=record)
     return Next(act=Act.STORE, record=record.entered(State.DONE, now_ms))
+
+
+def _why_undone(record: SwitchRecord, facts: Facts) -> str:
+    """Return what a switch that is done has left, and what others have changed since; empty if nothing."""
+    latches = facts.latches or {}
+    free = [flow for flow in record.flows if flow in latches and not latches[flow].is_held]
+    denied = sorted({*record.topics} & {*(facts.denied_on_target or ())})
+    found = [f"{named('flow', free)} released"] * bool(free)
+    found += [f"producers are denied on the target, on {named('topic', denied)}"] * bool(denied)
+    if not found:
+        return ""
+    return f"it was done, but since then {' and '.join(found)}: to switch again, give the table [switches] another name"
 
 
 def _reverse(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -> Next:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
@@ -27,7 +27,7 @@ from mirror.wire.error_codes import SECURITY_DISABLED
 
 if TYPE_CHECKING:
     from mirror.client import TopicDescription
-    from mirror.config.models import MirrorConfig
+    from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
 
 _CALL_MS: Final = 10_000
@@ -54,7 +54,8 @@ class FactReader:
         if record.state is State.PLANNED:
             return Facts()
         if record.state.is_open:
-            return Facts(denied_on_target=self._denied_on_target())
+            latches = self._latches(self._flows) if record.state is State.DONE else None
+            return Facts(denied_on_target=self._denied_on_target(), latches=latches)
         try:
             return self._of_both(record)
         except KafkaError as error:
@@ -79,7 +80,9 @@ class FactReader:
         state = record.state
         known = Facts(denied_on_target=self._denied_on_target() if state is State.READY else None)
         if record.latches or state is State.MOVED or record.rollback:
-            known = replace(known, latches=self._latches())  # those of the way back are on the source
+            known = replace(
+                known, latches=self._latches((*self._flows, *self._back))
+            )  # those of the way back are on the source
         known = self._with_fence(known, record)
         if record.rollback:
             return known
@@ -135,9 +138,9 @@ class FactReader:
                 return frozenset()
             raise
 
-    def _latches(self) -> dict[str, FlowLatch]:
+    def _latches(self, flows: Iterable[FlowConfig]) -> dict[str, FlowLatch]:
         found = {}
-        for flow in (*self._flows, *self._back):
+        for flow in flows:
             options = self._config.clusters[flow.target].client_options()
             latch = read_latch(options, flow.name, _CALL_MS)
             found[flow.name] = FlowLatch(latch.is_held, latch.generation, latch.by)

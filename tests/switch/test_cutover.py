@@ -9,12 +9,12 @@ import pytest
 
 from mirror.errors import AuthorizationFailed, Fenced, FlowError, FlowHeld, KafkaTimeout
 from mirror.switch.cutover import Cutover, status_of_error
-from mirror.switch.facts import Facts
+from mirror.switch.facts import Facts, FlowLatch
 from mirror.switch.machine import Act, StepResult
 from mirror.switch.record import State, SwitchRecord
 from mirror.switch.record_store import SwitchTaken
 from tests.switch.test_machine import FENCED, OPEN
-from tests.switch.world import TERMS, World, operator
+from tests.switch.world import FLOW, TERMS, World, operator
 
 
 def run(world: World, lines: list[str], **terms: object) -> tuple[State, int]:
@@ -41,6 +41,15 @@ def test_a_command_goes_on_to_the_end() -> None:
     states = [line.removeprefix("switch s: ") for line in lines]
     assert [one for one in states if one in set(State)] == [*State][1:-1]
     assert world.target.logs == world.source.logs
+
+
+def test_a_command_after_a_cut_over_back_is_no_success() -> None:
+    """Weeks later the flow copies again, and producers are at the source."""
+    world, lines = World(set()), list[str]()
+    assert run(world, lines) == (State.DONE, 0)
+    assert run(world, lines) == (State.DONE, 0), "it may be repeated"
+    world.latches[FLOW] = FlowLatch(is_held=False, generation=9, by="ann")
+    assert run(world, lines) == (State.DONE, 3)
 
 
 def test_a_bypass_is_named_and_rolled_back() -> None:

@@ -186,3 +186,16 @@ def test_open_transactions_are_aborted_only_if_that_was_asked_for() -> None:
 def test_a_failed_proof_rolls_back_and_a_late_group_waits() -> None:
     assert applied(DRAINED, Act.PROVE, StepResult(ok=False, why="differs"), 1).rollback == "differs"
     assert applied(PROVED, Act.MOVE, StepResult(ok=False, why="late", retry=True), 1) == PROVED
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, ""),
+        ({"latches": {"f": FREE}}, "it was done, but since then flow f released: to switch again, give the table"),
+        ({"denied_on_target": {"t", "u"}}, "producers are denied on the target, on topic t:"),
+    ],
+)
+def test_a_switch_that_is_done_says_what_does_not_hold_any_more(changed: dict[str, Any], why: str) -> None:
+    found = decide(replace(OPEN, state=State.DONE), replace(FACTS, **changed), quiet(), TERMS, 10**9)
+    assert (found.act, why in found.why, bool(found.why)) == (Act.END, True, bool(why))

@@ -183,7 +183,8 @@ class Site:
             return self._with_fence(Facts(target_away="away"))
         w.target.check()
         if state.is_open:
-            return Facts(denied_on_target=set(w.target.denied))
+            latches = {FLOW: w.latches[FLOW]} if state is State.DONE else None
+            return Facts(denied_on_target=set(w.target.denied), latches=latches)
         if w.source.away:
             return Facts(source_away="away")
         latches = dict(w.latches) if record.latches or state is State.MOVED or record.rollback else None
