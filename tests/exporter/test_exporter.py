@@ -210,7 +210,7 @@ def test_a_cluster_that_hangs_delays_only_its_flows_and_no_answer(
     monkeypatch.setattr(FlowsReader, "_read", read)
     with served(flow) as exporter:
         eventually(lambda: exporter.has('mirror_cluster_up{cluster="a"} 1.0'), what="the flow that can be read")
-        assert exporter.get("/readyz") == (503, "not tried yet: g\n")
+        eventually(lambda: exporter.get("/readyz") == (503, "not tried yet: g\n"), what="the end of its round")
         assert exporter.get("/")[0] == 200
         go_on.set()
         eventually(lambda: exporter.has('mirror_cluster_up{cluster="gone"} 0.0'), what="the other one")

@@ -48,9 +48,9 @@ def exporter(
     """Serve what is known of all flows of a file until it is stopped: from any host, without Spark; it only reads.
 
     /metrics is for Prometheus, / a page for people, /healthz says whether the process works, and /readyz whether each
-    cluster was asked, and which does not answer. Where OpenTelemetry's variables name an endpoint for metrics, they are
-    sent there, too. It serves scheduled runs as it does streams, between them and while one side is away: then what is
-    known stays, with its age.
+    flow was tried, and which cluster does not answer. Where OpenTelemetry's variables name an endpoint for metrics,
+    they are sent there, too. It serves scheduled runs as it does streams, between them and while one side is away: then
+    what is known stays, with its age.
 
     Exit status: 0 stopped by a signal, 1 could not start.
     """
