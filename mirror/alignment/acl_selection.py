@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Final
 
-from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
+from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, PatternType, ResourceType, write_denial
 
 WILDCARD: Final = "*"
 """The literal name that stands for every resource of its type."""
@@ -52,6 +52,8 @@ class AclRules:
     """How many ACLs the flow has created on the target at most."""
     others: tuple[str, ...] = ()
     """What the names of the topics begin with that other flows may make on the target."""
+    fenced: bool = False
+    """Whether a switch fences the source's topics: its denials of WRITE are not for the target, where it opens them."""
     adopt: bool = False
     """Whether a user wants those again that others have deleted on the target."""
 
@@ -120,7 +122,7 @@ def wanted(rules: AclRules, sides: AclSides) -> Wanted:
         places[ResourceType.GROUP] = _Groups(rules, sides)
     for acl in sides.source:
         place = places.get(acl.resource_type)
-        if place is None:
+        if place is None or (rules.fenced and acl == write_denial(acl.name)):
             continue
         at_target = list(place.of(acl))
         if acl.pattern is PatternType.UNKNOWN or (at_target and _is_unknown(acl)):

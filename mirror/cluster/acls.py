@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mirror.cluster.open_enum import OpenEnum
 from mirror.wire.messages.base import OPERATIONS_NOT_TOLD
+
+EVERYONE: Final = "User:*"
 
 
 class ResourceType(OpenEnum):
@@ -87,6 +89,11 @@ class AclBinding(NamedTuple):
 
     def __str__(self) -> str:
         return _described(self)
+
+
+def write_denial(topic: str) -> AclBinding:
+    """Return the ACL that denies WRITE on ``topic`` to everyone: the fence of a switch."""
+    return AclBinding(ResourceType.TOPIC, topic, EVERYONE, AclOperation.WRITE, AclPermission.DENY)
 
 
 class AclFilter(NamedTuple):

@@ -10,18 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from mirror.client import AclBinding, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+from mirror.cluster.acls import EVERYONE, write_denial
 
-EVERYONE: Final = "User:*"
 _WRITES: Final = frozenset({AclOperation.WRITE, AclOperation.ALL})
 DENIALS: Final = AclFilter(
     ResourceType.TOPIC, None, EVERYONE, AclOperation.WRITE, AclPermission.DENY, PatternType.LITERAL, "*"
 )
 """Matches all denials of the fence, on all topics."""
-
-
-def denial(topic: str) -> AclBinding:
-    """Return the ACL that fences ``topic``."""
-    return AclBinding(ResourceType.TOPIC, topic, EVERYONE, AclOperation.WRITE, AclPermission.DENY)
 
 
 def exactly(acl: AclBinding) -> AclFilter:
@@ -31,7 +26,7 @@ def exactly(acl: AclBinding) -> AclFilter:
 
 def denied(acls: Iterable[AclBinding]) -> frozenset[str]:
     """Return the topics that one of these ACLs fences."""
-    return frozenset(acl.name for acl in acls if acl == denial(acl.name))
+    return frozenset(acl.name for acl in acls if acl == write_denial(acl.name))
 
 
 def is_about(acl: AclBinding, topic: str) -> bool:
@@ -60,7 +55,7 @@ def lacking(
     """
     found = {}
     for topic in sorted(topics):
-        allowed, refused = _writers(topic, target, but=denial(topic))
+        allowed, refused = _writers(topic, target, but=write_denial(topic))
         if EVERYONE in refused:
             allowed = set()
         wanted, unwanted = _writers(topic, source)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mirror.client import Admin
 from mirror.closing import Closing
+from mirror.cluster.acls import write_denial
 from mirror.config.patterns import matches
 from mirror.errors import FlowError, KafkaError, brief, named
 from mirror.exit_status import ATTENTION, DONE, FAILED
@@ -23,7 +24,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.holding import hold, release
 from mirror.spark.preflight import flow_topics
 from mirror.spark.preflight.flow_groups import open_sync
-from mirror.switch.acl_fence import denial, exactly
+from mirror.switch.acl_fence import exactly
 from mirror.switch.facts import Facts
 from mirror.switch.hooks import run_hook
 from mirror.switch.machine import Act, StepResult, Terms
@@ -151,17 +152,17 @@ class ClusterSite(Closing):
     def _fence(self, record: SwitchRecord) -> StepResult:
         if record.fence == "hook":
             return self._hook(self._switch.hook_fence, "fence", record)
-        self.source.create_acls([denial(topic) for topic in record.denied], timeout_ms=CALL_MS)
+        self.source.create_acls([write_denial(topic) for topic in record.denied], timeout_ms=CALL_MS)
         return StepResult(ok=True)
 
     def _unfence(self, record: SwitchRecord) -> StepResult:
         if record.fence == "hook":
             return self._hook(self._switch.hook_fence, "unfence", record)
-        self.source.delete_acls([exactly(denial(topic)) for topic in record.denied], timeout_ms=CALL_MS)
+        self.source.delete_acls([exactly(write_denial(topic)) for topic in record.denied], timeout_ms=CALL_MS)
         return StepResult(ok=True)
 
     def _lift(self, record: SwitchRecord) -> StepResult:
-        self.target.delete_acls([exactly(denial(topic)) for topic in record.topics], timeout_ms=CALL_MS)
+        self.target.delete_acls([exactly(write_denial(topic)) for topic in record.topics], timeout_ms=CALL_MS)
         return StepResult(ok=True)
 
     def _abort(self, facts: Facts) -> StepResult:

@@ -16,6 +16,7 @@ from mirror.errors import LatchMoved
 from mirror.relay.progress.latch import Latch, Role, read_latch, set_latch
 from mirror.spark import holding
 from mirror.spark.holding import HoldOutcome
+from mirror.spark.preflight.flow_reconciler import acl_rules
 from mirror.switch import acting
 from mirror.switch.acting import ClusterSite, Files
 from mirror.switch.facts import FlowLatch
@@ -97,3 +98,7 @@ def test_the_topics_are_known_that_switches_have_fenced(pair: FakePair, site: Cl
     site.store(replace(MOVED, denied=("t",), topics=("t", "u")))
     options = {"bootstrap.servers": pair.target.bootstrap}
     assert denied_by_switches(options, site.target) == {"t"}
+
+
+def test_the_flows_of_a_switch_do_not_copy_its_fence(config: MirrorConfig) -> None:
+    assert [acl_rules(config, config.flows[name]).fenced for name in ("f", "b")] == [True, False]

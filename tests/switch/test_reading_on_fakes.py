@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from mirror.client import AclOperation, Admin, TopicPartition
+from mirror.cluster.acls import write_denial
 from mirror.config.load import load
 from mirror.errors import ClientClosed, KafkaTimeout
 from mirror.relay.progress.latch import Latch, read_latch
 from mirror.switch import reading
-from mirror.switch.acl_fence import denial
 from mirror.switch.facts import Ends, FlowLatch
 from mirror.switch.pause import FlowPace
 from mirror.switch.readiness import blockers
@@ -74,7 +74,7 @@ def test_the_fence_is_read_of_each_broker(site: Site) -> None:
         set(),
         set(),
     )
-    site.source.create_acls([denial("t"), denial("u")])
+    site.source.create_acls([write_denial("t"), write_denial("u")])
     facts = site.reader.read(replace(ready, rollback="x"))
     assert (facts.topics, facts.denied, facts.denied_everywhere) == (None, {"t", "u"}, {"t", "u"})
 
@@ -137,7 +137,7 @@ def test_a_rollback_with_a_way_back_waits_for_the_source(site: Site) -> None:
 
 
 def test_the_fence_of_the_record_is_read_if_the_file_has_another_one(site: Site) -> None:
-    site.source.create_acls([denial("t")])
+    site.source.create_acls([write_denial("t")])
     switch = site.config.switch("s").model_copy(update={"fence": "hook"})
     facts = FactReader(site.config, switch, site.source, site.target).read(replace(FENCED, rollback="x"))
     assert facts.denied == {"t"}

@@ -12,6 +12,7 @@ import typer
 
 from mirror.cli.console import print_error, print_notice, print_warning
 from mirror.cli.options import AsJson, Config, Debug, SecretsDir
+from mirror.cluster.acls import write_denial
 from mirror.config.load import load
 from mirror.errors import MirrorError, SeveralErrors, printable
 from mirror.exit_status import ATTENTION, DONE, FAILED
@@ -19,7 +20,6 @@ from mirror.relay.progress.stored_record import plain
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
 from mirror.spark.holding import user
-from mirror.switch.acl_fence import denial
 from mirror.switch.acting import ClusterSite, Files
 from mirror.switch.cutover import Cutover, CutoverOutcome, status_of_error, watch_clients
 from mirror.switch.machine import Terms
@@ -160,7 +160,7 @@ def _dry_run(config: MirrorConfig, switch: SwitchConfig, site: ClusterSite) -> i
     topics = site.reader.topics()
     if switch.fence == "acl":
         for topic in topics:
-            print(printable(f"creates on the source: {denial(topic)}"))
+            print(printable(f"creates on the source: {write_denial(topic)}"))
     else:
         print(printable(f"runs: {' '.join(switch.hook_fence)}"))
     print(f"waits until {len(topics)} topics have been quiet for {switch.quiet_seconds} s; copies the rest")

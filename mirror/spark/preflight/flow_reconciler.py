@@ -96,6 +96,7 @@ def acl_rules(config: MirrorConfig, flow: FlowConfig) -> AclRules:
             for beginning in beginnings_of(other.topics)
         ),
         write=flow.acls.write,
+        fenced=any(flow.name in one.flows and one.fence == "acl" for one in config.switches.values()),
         most=flow.max_acls,
     )
 

@@ -16,7 +16,7 @@ from mirror.alignment.acl_selection import (
     prefixes_of,
     wanted,
 )
-from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
+from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, PatternType, ResourceType, write_denial
 from tests.alignment.permissions.authorizer import group, topic
 
 ALL, WRITE, READ = AclOperation.ALL, AclOperation.WRITE, AclOperation.READ
@@ -288,3 +288,10 @@ def test_a_regular_expression_may_match_all_names_with_a_prefix(pattern: str, pr
 )
 def test_others_are_taken_topic_by_topic(pattern: str) -> None:
     assert prefixes_of([pattern]) == ()
+
+
+def test_the_fence_of_a_switch_is_not_brought_to_the_target() -> None:
+    fence, other = write_denial("orders-a"), write_denial("orders-a")._replace(principal="User:eve")
+    made = rules("orders-.*")
+    assert len(sought(made, fence, other).acls) == 2
+    assert [acl.principal for acl in sought(replace(made, fenced=True), fence, other).acls] == ["User:eve"]
