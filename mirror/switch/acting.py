@@ -138,7 +138,10 @@ class ClusterSite(Closing):
 
     def why_bypassed(self, partitions: Sequence[str]) -> str:
         """Return who writes to partitions behind the fence."""
-        return writers_of(self.source, partitions)
+        not_fenced = (
+            "super users, whom no ACL denies" if self._switch.fence == "acl" else "those whom the hook leaves out"
+        )
+        return f"{writers_of(self.source, partitions)}; the fence does not stop {not_fenced}"
 
     def _check(self, record: SwitchRecord) -> StepResult:
         topics = self.reader.topics()

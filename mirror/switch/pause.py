@@ -36,7 +36,7 @@ def expected_pause(quiet_s: int, flows: Sequence[FlowPace], held: int) -> list[s
         "quiet-seconds and the fence": quiet_s + _SHOWN_S,
         f"the last run of {', '.join(resting)}": len(resting) * RUN_START_S,
         "the last comparison": len(flows) * RUN_START_S,
-        f"holding {held} flows": held * SETTLED_MS / 1000,
+        f"holding {held} flows": SETTLED_MS / 1000 if held else 0,
     }
     shown = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in parts.items() if seconds)
     rates = [

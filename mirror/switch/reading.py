@@ -226,4 +226,4 @@ def writers_of(admin: Admin, partitions: Collection[str]) -> str:
     if not last:
         return "by a producer without an id, so that brokers do not know it (enable.idempotence = false)"
     ids = ", ".join(f"{one}" + (f" ({named[one]})" if one in named else "") for one in sorted(last))
-    return f"by producer id {ids}: a super user, whom no ACL denies"
+    return f"by producer id {ids}"

@@ -9,8 +9,8 @@ def test_what_makes_producers_wait_is_named_with_its_time() -> None:
     flows = [FlowPace("f", is_alive=False, bytes_per_second=2_500_000.0), FlowPace("g", is_alive=True)]
     line, copied, _ = expected_pause(30, flows, 3)
     assert line == (
-        "producers are expected to wait for about 107 s: quiet-seconds and the fence 32 s, the last run of f 13 s,"
-        " the last comparison 26 s, holding 3 flows 36 s"
+        "producers are expected to wait for about 83 s: quiet-seconds and the fence 32 s, the last run of f 13 s,"
+        " the last comparison 26 s, holding 3 flows 12 s"
     )
     assert copied.endswith("the fence: f copies 2.5 MB/s; no run of g has shown a rate yet")
 

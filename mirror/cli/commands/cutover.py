@@ -78,8 +78,9 @@ def cutover(
     The state is on both clusters: a command that was killed is repeated, on any host. Before the switch is open, a
     failure or a passed deadline rolls it back, with ACLs as they were.
 
-    Exit status: 0 done, 1 could not read the clusters, this command has changed nothing, 2 wrong usage, 3 refused,
-    nothing has changed, 5 stopped with producers fenced, 6 rolled back, 7 open and not done.
+    Exit status: 0 done, 1 could not read the clusters, this command has changed nothing, 2 wrong usage, 3 refused, no
+    client is affected, or it was done and does not hold any more, 5 stopped with producers fenced, 6 rolled back, 7
+    open and not done.
     """
     loaded = load(config, secrets_dir=secrets_dir)
     switch = loaded.switch(name)
