@@ -36,8 +36,16 @@ topics = ["orders"]
 """
 
 
+def a_free_port() -> int:
+    with closing(socket.socket()) as port:
+        port.bind(("127.0.0.1", 0))
+        return int(port.getsockname()[1])
+
+
 @contextmanager
-def started(folder: Path, **environ: str) -> Iterator[tuple[subprocess.Popen[str], Said, str]]:
+def started(
+    folder: Path, port_of_exporter: int = 0, **environ: str
+) -> Iterator[tuple[subprocess.Popen[str], Said, str]]:
     """The exporter's process, what it says, and its address; no cluster of its file answers."""
     config = folder / "mirror.toml"
     with closing(socket.socket()) as port:
@@ -45,7 +53,7 @@ def started(folder: Path, **environ: str) -> Iterator[tuple[subprocess.Popen[str
         config.write_text(CONFIGURATION.format(address=f"127.0.0.1:{port.getsockname()[1]}"))
         command = [sys.executable, "-P", "-m", "mirror.cli", "exporter", "--config", str(config)]
         with subprocess.Popen(
-            [*command, "--listen", "127.0.0.1:0", "--every", "1"],
+            [*command, "--listen", f"127.0.0.1:{port_of_exporter}", "--every", "1"],
             env={**os.environ, **environ},
             stderr=subprocess.PIPE,
             text=True,
@@ -57,16 +65,27 @@ def started(folder: Path, **environ: str) -> Iterator[tuple[subprocess.Popen[str
                 child.send_signal(signal.SIGTERM)
 
 
+def serves(exporter: Served, text: str) -> bool:
+    """Whether it has a text; it listens again after an edit."""
+    try:
+        return text in exporter.get("/metrics")[1]
+    except OSError:
+        return False
+
+
 def test_it_serves_and_pushes_while_no_cluster_answers_and_ends_in_order(tmp_path: Path) -> None:
     with receiver.http() as (endpoint, received):
         environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_METRIC_EXPORT_INTERVAL": "200"}
-        with started(tmp_path, **environ) as (child, said, address):
+        with started(tmp_path, a_free_port(), **environ) as (child, said, address):
             exporter = Served(int(address.rpartition(":")[2]))
             assert exporter.get("/healthz") == (200, "ok\n")
             assert exporter.get("/readyz") == (503, "not tried yet: f\n")
             assert "Nothing was read yet" in exporter.get("/")[1]
             assert "mirror_flow_info{" in exporter.get("/metrics")[1]
             eventually(lambda: "mirror.flow.info" in received.metrics, what="the same by OTLP")
+            config = tmp_path / "mirror.toml"
+            config.write_text(config.read_text().replace("[flows.f]", "[flows.renamed]"))
+            eventually(lambda: serves(exporter, 'flow="renamed"'), what="the edit")
         assert child.wait(30) == DONE, said.all()
         assert "Traceback" not in said.all()
 
