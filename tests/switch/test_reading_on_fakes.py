@@ -144,6 +144,20 @@ def test_the_fence_of_the_record_is_read_if_the_file_has_another_one(site: Site)
     assert site.reader.read(replace(FENCED, fence="hook", rollback="x")).denied is None
 
 
+def test_the_fence_is_read_while_the_target_is_away(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> Latch:
+        raise KafkaTimeout("berlin does not answer")
+
+    monkeypatch.setattr(reading, "read_latch", away)
+    site.source.create_acls([write_denial("t")])
+    site.target.close()
+    facts = site.reader.read(replace(MOVED, rollback="x"))
+    assert (facts.denied, facts.latches, facts.source_away) == ({"t"}, None, "")
+    assert facts.target_away
+    with pytest.raises(ClientClosed):
+        site.reader.read(replace(FENCED, state=State.READY, fence_ms=0))
+
+
 def test_a_producer_without_an_id_is_said_to_be_one(site: Site) -> None:
     assert "enable.idempotence = false" in writers_of(site.source, ["t-0"])
 
