@@ -51,7 +51,7 @@ class FactReader:
 
         Raises KafkaError if the target does not answer, unless the source does and producers are fenced there.
         """
-        if record.state is State.PLANNED:
+        if record.state in {State.PLANNED, State.ROLLED_BACK}:
             return Facts()
         if record.state.is_open:
             latches = self._latches(self._flows) if record.state is State.DONE else None

@@ -209,6 +209,22 @@ def test_a_source_that_stays_away_ends_the_command_behind_the_deadline() -> None
     assert "the source has to answer" in outcome.lines[0]
 
 
+def test_a_target_that_stays_away_behind_the_fence_is_rolled_back_on_the_source() -> None:
+    world, lines = World(set()), list[str]()
+    made, _ = operator(world, 1)
+    while made.record.state is not State.FENCED:
+        made.turn()
+        world.now_ms += 1_000
+        world.propagate()
+    world.target.away = True
+
+    def pause(_: float) -> None:
+        world.now_ms += 2_000
+
+    outcome = Cutover(made, TERMS, lines.append, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000).run()
+    assert (outcome.status, outcome.record.state, world.source.denied) == (6, State.ROLLED_BACK, set())
+
+
 def test_a_command_ends_when_another_one_goes_on() -> None:
     world = World(set())
     made, _ = operator(world, 1)

@@ -14,7 +14,7 @@ from mirror.config.load import load
 from mirror.errors import ClientClosed, KafkaTimeout
 from mirror.relay.progress.latch import Latch, read_latch
 from mirror.switch import reading
-from mirror.switch.facts import Ends, FlowLatch
+from mirror.switch.facts import Ends, Facts, FlowLatch
 from mirror.switch.pause import FlowPace
 from mirror.switch.readiness import blockers
 from mirror.switch.reading import FactReader, writers_of
@@ -154,6 +154,7 @@ def test_the_fence_is_read_while_the_target_is_away(site: Site, monkeypatch: pyt
     facts = site.reader.read(replace(MOVED, rollback="x"))
     assert (facts.denied, facts.latches, facts.source_away) == ({"t"}, None, "")
     assert facts.target_away
+    assert site.reader.read(replace(MOVED, state=State.ROLLED_BACK)) == Facts()
     with pytest.raises(ClientClosed):
         site.reader.read(replace(FENCED, state=State.READY, fence_ms=0))
 

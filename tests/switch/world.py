@@ -176,7 +176,7 @@ class Site:
     def facts(self, record: SwitchRecord) -> Facts:
         """What :class:`mirror.switch.reading.FactReader` reads, and nothing else."""
         w, state = self.world, record.state
-        if state is State.PLANNED:
+        if state in {State.PLANNED, State.ROLLED_BACK}:
             return Facts()
         if w.target.away and record.fences:
             w.source.check()
