@@ -5,7 +5,7 @@
     hold ──► latch, stored ──► rounds, fenced ──► the run's control record: stop ──► wait for its end
     release ──► wait for the end ──► latch, stored ──► streams that hold the flow begin it again
 
-Whoever began before the latch was stored is fenced or stopped by what follows; whoever begins later reads the latch
+What began before the latch was stored is fenced or stopped by what follows; what begins later reads the latch
 after its own fence or claim (:mod:`mirror.relay.progress.latch`), and ends.
 """
 

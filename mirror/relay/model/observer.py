@@ -46,7 +46,7 @@ class SlowRecord:
     trace: str
     """The W3C trace parent that its producer has written, which is sampled."""
     offset: int | None
-    """In the source; None if it cannot be told from the batch."""
+    """In the source; None if the batch does not say it."""
     target_offset: int | None
     appended_ms: int
     """Its timestamp: when the source's broker has appended it, or its producer has made it."""
