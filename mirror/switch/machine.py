@@ -24,8 +24,6 @@ LEASE_MS: Final = 5_000
 """An operator changes something only within so long after it has stored its record, or read that it still has it."""
 TAKEOVER_MS: Final = 20_000
 """More than the lease of an operator and the time-out of one of its calls, unless that is a hook."""
-
-
 CHECKED_MS: Final = 10 * 60 * 1000
 """A check that is older is repeated before the fence."""
 
@@ -338,7 +336,9 @@ def _behind_open(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) 
     if terms.switches and not record.switched_ms:
         return Next(act=Act.SWITCH, record=record)
     if record.state is State.OPEN:
-        return _reverse(record, facts, terms, now_ms)
+        if terms.back:
+            return Next(act=Act.REVERSE, record=record)
+        return Next(act=Act.STORE, record=record.entered(State.REVERSED, now_ms, "no way back is configured"))
     if terms.sees_clients:
         return Next(act=Act.CLIENTS, record=record)
     return Next(act=Act.STORE, record=record.entered(State.DONE, now_ms))
@@ -354,11 +354,3 @@ def _why_undone(record: SwitchRecord, facts: Facts) -> str:
     if not found:
         return ""
     return f"it was done, but since then {' and '.join(found)}: to switch again, give the table [switches] another name"
-
-
-def _reverse(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -> Next:
-    """Return the step that lets the flows of the way back copy what is new on the target."""
-    del facts
-    if terms.back:
-        return Next(act=Act.REVERSE, record=record)
-    return Next(act=Act.STORE, record=record.entered(State.REVERSED, now_ms, "no way back is configured"))

@@ -80,9 +80,8 @@ class FactReader:
         state = record.state
         known = Facts(denied_on_target=self._denied_on_target() if state is State.READY else None)
         if record.latches or state is State.MOVED or record.rollback:
-            known = replace(
-                known, latches=self._latches((*self._flows, *self._back))
-            )  # those of the way back are on the source
+            # Those of the way back are on the source.
+            known = replace(known, latches=self._latches((*self._flows, *self._back)))
         known = self._with_fence(known, record)
         if record.rollback:
             return known

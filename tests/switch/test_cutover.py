@@ -11,6 +11,7 @@ from mirror.errors import AuthorizationFailed, Fenced, FlowError, FlowHeld, Kafk
 from mirror.switch.cutover import Cutover, status_of_error
 from mirror.switch.facts import Facts, FlowLatch
 from mirror.switch.machine import Act, StepResult
+from mirror.switch.operator import Operator
 from mirror.switch.record import State, SwitchRecord
 from mirror.switch.record_store import SwitchTaken
 from tests.switch.test_machine import FENCED, OPEN
@@ -192,13 +193,18 @@ def test_what_does_not_go_on_ends_at_the_deadline(fails: Act, rollback: bool, st
     assert waits == [1, 2, 4, 8, 16, 30, 30]
 
 
-def test_a_source_that_stays_away_ends_the_command_behind_the_deadline() -> None:
-    world, lines = World(set()), list[str]()
+def fenced() -> tuple[World, Operator]:
+    world = World(set())
     made, _ = operator(world, 1)
     while made.record.state is not State.FENCED:
         made.turn()
         world.now_ms += 1_000
         world.propagate()
+    return world, made
+
+
+def test_a_source_that_stays_away_ends_the_command_behind_the_deadline() -> None:
+    (world, made), lines = fenced(), list[str]()
     world.source.away = True
 
     def pause(_: float) -> None:
@@ -210,12 +216,7 @@ def test_a_source_that_stays_away_ends_the_command_behind_the_deadline() -> None
 
 
 def test_a_target_that_stays_away_behind_the_fence_is_rolled_back_on_the_source() -> None:
-    world, lines = World(set()), list[str]()
-    made, _ = operator(world, 1)
-    while made.record.state is not State.FENCED:
-        made.turn()
-        world.now_ms += 1_000
-        world.propagate()
+    (world, made), lines = fenced(), list[str]()
     world.target.away = True
 
     def pause(_: float) -> None:
