@@ -87,7 +87,8 @@ class Call:
         config = folder / f"{name}.toml"
         config.write_text(CONFIGURATION.format(name=name, source=servers[0], target=servers[1]))
         self._command = _load(name)
-        self._arguments = arguments(self._command, name, config)
+        # Typer changes the environment while it builds the parameters: one command at a time, here.
+        self._context = self._command.make_context(name, arguments(self._command, name, config))
         self.seconds = float("inf")
         self.outcome: object = "still running"
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -95,8 +96,11 @@ class Call:
     def _run(self) -> None:
         began_s = time.monotonic()
         try:
-            self.outcome = self._command.main(self._arguments, standalone_mode=False)
-        except (MirrorError, typer.Exit, SystemExit) as error:
+            with self._context:
+                self.outcome = self._command.invoke(self._context)
+        except typer.Exit as ended:
+            self.outcome = ended.exit_code
+        except (MirrorError, SystemExit) as error:
             self.outcome = error
         self.seconds = time.monotonic() - began_s
 
