@@ -12,13 +12,13 @@ killed at any moment is followed by one that reads both, and repeats nothing tha
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mirror.errors import named
 from mirror.switch.facts import Facts, Watch
-from mirror.switch.record import State, SwitchRecord
+from mirror.switch.record import Command, State, SwitchRecord
 
 LEASE_MS: Final = 5_000
 """An operator changes something only within so long after it has stored its record, or read that it still has it."""
@@ -140,6 +140,20 @@ def applied(record: SwitchRecord, act: Act, result: StepResult, now_ms: int) -> 
         case Act.CLIENTS:
             return record.entered(State.DONE, now_ms)
     return record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What one command does with a switch: its ``decide`` and ``applied``, which are pure."""
+
+    command: Command
+    decide: Callable[[SwitchRecord, Facts, Watch, Terms, int], Next]
+    applied: Callable[[SwitchRecord, Act, StepResult, int], SwitchRecord]
+    follows: Collection[Command] = ()
+    """The other commands with whose switches it goes on."""
+
+
+CUTOVER: Final = Machine(command=Command.CUTOVER, decide=decide, applied=applied)
 
 
 def _wait(record: SwitchRecord, why: str) -> Next:

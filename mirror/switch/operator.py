@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from mirror.errors import AuthorizationFailed, FlowError, KafkaError, NotRetriable
 from mirror.switch.facts import Facts, Watch
-from mirror.switch.machine import LEASE_MS, Act, Next, StepResult, Terms, applied, decide
+from mirror.switch.machine import CUTOVER, LEASE_MS, Act, Machine, Next, StepResult, Terms
 from mirror.switch.record import State, SwitchRecord, begin
 
 _CHANGES: Final = frozenset({Act.FENCE, Act.UNFENCE, Act.LIFT, Act.HOLD, Act.RELEASE, Act.ABORT_OPEN, Act.SWITCH})
@@ -50,12 +50,15 @@ class Seen:
 class Operator:
     """Goes on with one switch. Its calls wait for the clusters; use it in one thread."""
 
-    def __init__(self, site: Site, terms: Terms, name: str, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, site: Site, terms: Terms, name: str, now_ms: Callable[[], int], machine: Machine = CUTOVER
+    ) -> None:
         """``name`` is the operator's, unique; ``now_ms`` returns ms since 1970."""
         self._site: Final = site
         self._terms: Final = terms
         self._name: Final = name
         self._now_ms: Final = now_ms
+        self._machine: Final = machine
         self._watch = Watch()
         self._stored_ms = 0
         self._waits_until_ms = 0
@@ -69,11 +72,12 @@ class Operator:
 
         ``clusters`` are the ids of the source and of the target; empty where it does not answer.
 
-        Raises KafkaError; FlowError if the switch has begun with other flows, or between other clusters.
+        Raises KafkaError; FlowError if another command has begun the switch, or if it has begun with other flows, or
+        between other clusters.
         """
         found = self._site.read_record()
         if found is None or found.state is State.ROLLED_BACK:
-            record = replace(begin(flows, found), clusters=clusters)
+            record = replace(begin(flows, self._machine.command, found), clusters=clusters)
         else:
             self.record = found  # also if it cannot be claimed: it says what the switch has come to
             self._check(found, flows, clusters)
@@ -90,7 +94,9 @@ class Operator:
         return self.record
 
     def _check(self, found: SwitchRecord, flows: tuple[str, ...], clusters: tuple[str, ...]) -> None:
-        name = self._terms.name
+        name, command = self._terms.name, self._machine.command
+        if found.command is not command and found.command not in self._machine.follows:
+            raise FlowError(f"switch {name} was begun by mirror {found.command}: mirror {command} needs another table")
         if self._terms.rollback and found.state.is_open:
             raise FlowError(f"switch {name} is {found.state}, so it is not rolled back: run it without --rollback")
         if found.flows != flows:
@@ -112,7 +118,7 @@ class Operator:
         now_ms = self._now_ms()
         if facts.ends is not None and self.record.shown_ms:
             self._watch.see(facts.ends, now_ms, self.record.shown_ms)
-        wanted = decide(self.record, facts, self._watch, self._terms, now_ms)
+        wanted = self._machine.decide(self.record, facts, self._watch, self._terms, now_ms)
         if now_ms < self._waits_until_ms and wanted.act is not Act.END:
             most_s = self._terms.takeover_ms // 1000
             why = f"waiting until the last call of an earlier operator has ended ({most_s} s at most)"
@@ -139,7 +145,7 @@ class Operator:
             # Also Fenced, by another round of the groups: only a record that is fenced is another operator.
             refused = isinstance(error, NotRetriable | AuthorizationFailed)
             result = StepResult(ok=False, why=str(error), retry=not refused)
-        after = applied(self.record, wanted.act, result, self._now_ms())
+        after = self._machine.applied(self.record, wanted.act, result, self._now_ms())
         if after != self.record:
             self._store(after)
         return Seen(record=self.record, act=wanted.act, why=result.why or wanted.why)

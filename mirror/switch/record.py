@@ -12,6 +12,14 @@ from mirror.relay.progress.stored_record import decode, encode
 KEY: Final = b"switch"
 
 
+class Command(enum.StrEnum):
+    """The command of this program that began a switch."""
+
+    CUTOVER = "cutover"
+    FAILOVER = "failover"
+    FAILBACK = "failback"
+
+
 class State(enum.StrEnum):
     """How far a switch has come, in this order; ROLLED_BACK from every state before OPEN."""
 
@@ -53,6 +61,7 @@ class SwitchRecord:
     """A switch. Offsets are by topic, in the order of its partitions; times are ms since 1970."""
 
     state: State
+    command: Command = Command.CUTOVER
     generation: int = 0
     """One more with each operator that goes on with the switch."""
     operator: str = ""
@@ -77,6 +86,10 @@ class SwitchRecord:
     """When each broker showed the fence."""
     ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The fenced ends; none as long as it was not quiet for long enough."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Of a failover: the topic ids on the source, as the flows knew them last."""
+    copied: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Of a failover: up to where the flows had copied each partition of the source when the target opened."""
     proofs: Mapping[str, str] = field(default_factory=dict)
     """The hash of the proof of each flow."""
     groups: Mapping[str, str] = field(default_factory=dict)
@@ -97,6 +110,14 @@ class SwitchRecord:
     steps: tuple[Step, ...] = ()
 
     @property
+    def needs_source(self) -> bool:
+        """Whether the source has to store this record, too: it counts there while the target is away.
+
+        In a failover the source may be dead, so that only the target counts.
+        """
+        return self.command is not Command.FAILOVER and not self.state.is_open
+
+    @property
     def fences(self) -> bool:
         """Whether producers may be refused on the source for a switch that is not open."""
         return self.fence_ms > 0 and not self.state.is_open and self.state is not State.ROLLED_BACK
@@ -107,11 +128,11 @@ class SwitchRecord:
         return replace(self, state=state, steps=(*self.steps, step))
 
 
-def begin(flows: tuple[str, ...], before: SwitchRecord | None = None) -> SwitchRecord:
+def begin(flows: tuple[str, ...], command: Command, before: SwitchRecord | None = None) -> SwitchRecord:
     """Return the record of a switch that begins, or begins again after a rollback."""
     attempt = 1 if before is None else before.attempt + 1
     generation = 0 if before is None else before.generation
-    return SwitchRecord(state=State.PLANNED, flows=flows, attempt=attempt, generation=generation)
+    return SwitchRecord(state=State.PLANNED, command=command, flows=flows, attempt=attempt, generation=generation)
 
 
 def to_bytes(record: SwitchRecord) -> bytes:

@@ -29,7 +29,8 @@ class RecordStore:
     """The record of one operator.
 
     A rollback has to remove the fence also while the target is away. So it may be stored on the source alone, unless
-    the switch may be open already: the target stores OPEN only once the source has that it is ``opening``.
+    the switch may be open already: the target stores OPEN only once the source has that it is ``opening``. That of a
+    failover may be on the target alone.
     """
 
     def __init__(self, target: RecordTopic, source: RecordTopic) -> None:
@@ -37,7 +38,7 @@ class RecordStore:
         self._source: Final = source
         self._taken: SwitchTaken | None = None
         self.away: KafkaError | None = None
-        """Why only one cluster has the last record: the target, behind OPEN, or one of both, of a rollback."""
+        """Why only one cluster has the last record: the target, which may be enough, or either, of a rollback."""
 
     def read(self) -> SwitchRecord | None:
         """Return the later record of both clusters; of one, if the other is away. Raises KafkaError, FlowError."""
@@ -61,7 +62,7 @@ class RecordStore:
     # Invariant: An operator stores nothing once a later one has claimed the switch: it fences first, and reads then.
     # Test: tests/switch/test_model.py::test_operators_that_are_killed_anywhere_lose_nothing
     def store(self, record: SwitchRecord) -> None:
-        """Store ``record``. Raises SwitchTaken, KafkaError; the source is needed until the switch is open."""
+        """Store ``record``. Raises SwitchTaken, KafkaError; the source is needed as the record says."""
         if self._taken is not None:
             raise self._taken
         try:
@@ -74,7 +75,7 @@ class RecordStore:
         try:
             _write(self._target, record)
         except KafkaError as error:
-            if isinstance(error, Fenced) or not record.rollback:
+            if isinstance(error, Fenced) or not record.rollback or not record.needs_source:
                 raise
             self._store_on_source(record, error)
             return
@@ -82,7 +83,7 @@ class RecordStore:
             _write(self._source, record)
             self.away = None
         except KafkaError as error:
-            if isinstance(error, Fenced) or (not record.state.is_open and not record.rollback):
+            if isinstance(error, Fenced) or (record.needs_source and not record.rollback):
                 raise
             self.away = error
 

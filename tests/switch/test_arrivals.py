@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mirror.errors import KafkaTimeout
 from mirror.switch.arrivals import Arrivals, FirstRecord
-from mirror.switch.cutover import watch_clients
+from mirror.switch.command import watch_clients
 from tests.switch.test_machine import OPEN
 
 RECORD = replace(OPEN, target_ends={"t": (7, 3), "u": (0,)}, groups={"g": "at 3"})

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from mirror.errors import FlowError, KafkaTimeout
-from mirror.switch.cutover import status_of_error
-from mirror.switch.machine import Act
+from mirror.switch.command import status_of_error
+from mirror.switch.machine import CUTOVER, Act
 from mirror.switch.operator import Operator
-from mirror.switch.record import State, SwitchRecord, parse, to_bytes
+from mirror.switch.record import Command, State, SwitchRecord, parse, to_bytes
 from mirror.switch.record_store import RecordStore, SwitchTaken
 from tests.switch.test_machine import FENCED, MOVED, OPEN
 from tests.switch.world import FLOW, TERMS, Cluster, Site, Topic, World, operator
@@ -115,6 +115,31 @@ def test_an_operator_that_was_replaced_creates_no_acl_behind_a_rollback() -> Non
     with pytest.raises(SwitchTaken):
         first.turn()
     assert world.source.denied == set()
+
+
+def test_a_switch_that_another_command_began_is_refused() -> None:
+    world = World(set())
+    made, _ = operator(world, 1)
+    made.leave()
+    failover = replace(CUTOVER, command=Command.FAILOVER)
+    with pytest.raises(FlowError, match="switch s was begun by mirror cutover: mirror failover needs another table"):
+        Operator(Site(world), TERMS, "b", lambda: world.now_ms, failover).claim((FLOW,))
+    follows = replace(failover, follows=(Command.CUTOVER,))
+    assert Operator(Site(world), TERMS, "b", lambda: world.now_ms, follows).claim((FLOW,)).command is Command.CUTOVER
+    world.target.record = world.source.record = replace(made.record, generation=9, state=State.ROLLED_BACK)
+    assert Operator(Site(world), TERMS, "c", lambda: world.now_ms, failover).claim((FLOW,)).command is Command.FAILOVER
+
+
+def test_a_failover_is_stored_without_the_source_but_never_without_the_target() -> None:
+    record = replace(MOVED, command=Command.FAILOVER)
+    target, source = Cluster(), Cluster(away=True)
+    store = RecordStore(Topic(target), Topic(source))
+    store.store(record)
+    assert (target.record, isinstance(store.away, KafkaTimeout)) == (record, True)
+    source.away, target.away = False, True
+    with pytest.raises(KafkaTimeout):
+        store.store(replace(record, rollback="x"))
+    assert source.record is None
 
 
 def test_what_is_open_is_not_rolled_back_by_a_command() -> None:

@@ -21,7 +21,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
 from mirror.spark.holding import user
 from mirror.switch.acting import ClusterSite, Files
-from mirror.switch.cutover import Cutover, CutoverOutcome, status_of_error, watch_clients
+from mirror.switch.command import CommandOutcome, SwitchCommand, status_of_error, watch_clients
 from mirror.switch.machine import Terms
 from mirror.switch.operator import Operator
 from mirror.switch.pause import expected_pause
@@ -128,19 +128,19 @@ def _ids(config: MirrorConfig, switch: SwitchConfig, *, needs_both: bool) -> tup
         return source, target
 
 
-def _run(site: ClusterSite, switch: SwitchConfig, terms: Terms, ids: tuple[str, str], *, debug: bool) -> CutoverOutcome:
+def _run(site: ClusterSite, switch: SwitchConfig, terms: Terms, ids: tuple[str, str], *, debug: bool) -> CommandOutcome:
     operator = Operator(site, terms, f"{user()}, process {os.getpid()}", SystemClock().unix_ms)
     try:
         site.prepare()
         operator.claim(switch.flows, ids)
-        outcome = Cutover(operator, terms, print_notice, site.why_bypassed).run()
+        outcome = SwitchCommand(operator, terms, print_notice, site.why_bypassed).run()
         operator.leave()
     except MirrorError as error:
         print_error(error, debug=debug)
-        return CutoverOutcome(record=operator.record, status=status_of_error(operator.record, FAILED))
+        return CommandOutcome(record=operator.record, status=status_of_error(operator.record, FAILED))
     except KeyboardInterrupt:
         line = "interrupted: the same command goes on, --rollback goes back if it is not open"
-        return CutoverOutcome(record=operator.record, status=status_of_error(operator.record, 130), lines=(line,))
+        return CommandOutcome(record=operator.record, status=status_of_error(operator.record, 130), lines=(line,))
     return outcome
 
 

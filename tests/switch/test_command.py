@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from mirror.errors import AuthorizationFailed, Fenced, FlowError, FlowHeld, KafkaTimeout
-from mirror.switch.cutover import Cutover, status_of_error
+from mirror.switch.command import SwitchCommand, status_of_error
 from mirror.switch.facts import Facts, FlowLatch
 from mirror.switch.machine import Act, StepResult
 from mirror.switch.operator import Operator
@@ -28,7 +28,7 @@ def run(world: World, lines: list[str], **terms: object) -> tuple[State, int]:
         world.propagate()
         world.copy(10)
 
-    outcome = Cutover(
+    outcome = SwitchCommand(
         made, wanted, lines.append, lambda _: "by x", pause=pause, now_s=lambda: world.now_ms / 1000
     ).run()
     return outcome.record.state, outcome.status
@@ -63,7 +63,7 @@ def test_a_bypass_is_named_and_rolled_back() -> None:
         world.propagate()
         world.bypass("u")
 
-    cutover = Cutover(made, TERMS, lines.append, lambda names: f"by x to {names}", pause=pause)
+    cutover = SwitchCommand(made, TERMS, lines.append, lambda names: f"by x to {names}", pause=pause)
     outcome = cutover.run()
     assert (outcome.record.state, outcome.status) == (State.ROLLED_BACK, 6)
     assert "switch s: written by x to ('u-0',)" in lines
@@ -89,7 +89,7 @@ def test_an_outage_is_waited_out_for_a_while() -> None:
         world.target.away = not lines
         world.propagate()
 
-    cutover = Cutover(made, TERMS, lines.append, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000)
+    cutover = SwitchCommand(made, TERMS, lines.append, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000)
     assert cutover.run().record.state is State.DONE
     assert lines[0] == "switch s: the cluster does not answer; trying again"
 
@@ -103,7 +103,7 @@ def test_an_outage_that_lasts_ends_the_command() -> None:
         world.now_ms += 30_000
 
     def run_on() -> None:
-        Cutover(made, TERMS, lambda _: None, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000).run()
+        SwitchCommand(made, TERMS, lambda _: None, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000).run()
 
     world.target.away = True
     with pytest.raises(KafkaTimeout):
@@ -134,7 +134,7 @@ def run_failing(failing: Act, errors: list[Exception], last: Exception | None = 
         world.copy(10)
 
     site.act = act  # type: ignore[method-assign]
-    cutover = Cutover(made, terms, lambda _: None, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000)
+    cutover = SwitchCommand(made, terms, lambda _: None, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000)
     return world, cutover.run().record
 
 
@@ -186,7 +186,9 @@ def test_what_does_not_go_on_ends_at_the_deadline(fails: Act, rollback: bool, st
         world.propagate()
         world.copy(10)
 
-    outcome = Cutover(made, terms, lines.append, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000).run()
+    outcome = SwitchCommand(
+        made, terms, lines.append, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000
+    ).run()
     assert outcome.status == status
     assert "nothing has gone on for 90 s (deadline-seconds): hook x has ended" in outcome.lines[0]
     waits = [(later - earlier) // 1000 for earlier, later in pairwise(calls)]
@@ -210,7 +212,9 @@ def test_a_source_that_stays_away_ends_the_command_behind_the_deadline() -> None
     def pause(_: float) -> None:
         world.now_ms += 2_000
 
-    outcome = Cutover(made, TERMS, lines.append, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000).run()
+    outcome = SwitchCommand(
+        made, TERMS, lines.append, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000
+    ).run()
     assert (outcome.status, outcome.record.rollback != "") == (5, True)
     assert "the source has to answer" in outcome.lines[0]
 
@@ -222,7 +226,9 @@ def test_a_target_that_stays_away_behind_the_fence_is_rolled_back_on_the_source(
     def pause(_: float) -> None:
         world.now_ms += 2_000
 
-    outcome = Cutover(made, TERMS, lines.append, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000).run()
+    outcome = SwitchCommand(
+        made, TERMS, lines.append, lambda _: "", pause=pause, now_s=lambda: world.now_ms / 1000
+    ).run()
     assert (outcome.status, outcome.record.state, world.source.denied) == (6, State.ROLLED_BACK, set())
 
 
@@ -231,7 +237,7 @@ def test_a_command_ends_when_another_one_goes_on() -> None:
     made, _ = operator(world, 1)
     operator(world, 2)
     with pytest.raises(SwitchTaken, match="another operator goes on with the switch: operator 2"):
-        Cutover(made, TERMS, lambda _: None, lambda _: "", pause=lambda _: None).run()
+        SwitchCommand(made, TERMS, lambda _: None, lambda _: "", pause=lambda _: None).run()
 
 
 def test_the_exit_status_of_an_error_says_what_it_leaves() -> None:

@@ -1,4 +1,4 @@
-"""Runs a cut-over to its end, to a state, or back."""
+"""Runs a switch to its end, to a state, or back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OUTSIDE: Final = frozenset({Act.UNFENCE, Act.SWITCH, Act.CLIENTS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CutoverOutcome:
+class CommandOutcome:
     """How a command has ended."""
 
     record: SwitchRecord
@@ -36,7 +36,7 @@ class CutoverOutcome:
     """Why, if it is not done."""
 
 
-class Cutover:
+class SwitchCommand:
     """One command that goes on with a switch. Its calls wait; use it in one thread."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Cutover:
         self._now_s: Final = now_s
         self._said = ""
 
-    def run(self) -> CutoverOutcome:
+    def run(self) -> CommandOutcome:
         """Go on until there is nothing more to do.
 
         Nothing is repeated for longer than the deadline without a change. Raises KafkaError if a cluster has not
@@ -89,12 +89,12 @@ class Cutover:
                 pause_s = min(2 * pause_s, _MAX_PAUSE_S) if seen.act in _OUTSIDE else _PAUSE_S
 
     # Invariant: A command ends: it calls no hook, and waits for no cluster, longer than the deadline without a change.
-    # Test: tests/switch/test_cutover.py::test_what_does_not_go_on_ends_at_the_deadline
-    def _stopped(self, seen: Seen) -> CutoverOutcome:
+    # Test: tests/switch/test_command.py::test_what_does_not_go_on_ends_at_the_deadline
+    def _stopped(self, seen: Seen) -> CommandOutcome:
         """Return the end of a command that goes on with nothing."""
         after_s = self._terms.deadline_ms // 1000
         line = f"nothing has gone on for {after_s} s (deadline-seconds): {seen.why}; run it again when this is mended"
-        return CutoverOutcome(record=seen.record, status=status_of_error(seen.record, FAILED), lines=(line,))
+        return CommandOutcome(record=seen.record, status=status_of_error(seen.record, FAILED), lines=(line,))
 
     def _gives_up(self, answered_s: float) -> bool:
         """Whether to end while the clusters do not answer, of which none has since ``answered_s``."""
@@ -104,15 +104,15 @@ class Cutover:
         most_s = self._terms.deadline_ms / 1000 if record.fences else _OUTAGE_S
         return self._now_s() - answered_s > most_s
 
-    def _ended(self, seen: Seen) -> CutoverOutcome | None:
+    def _ended(self, seen: Seen) -> CommandOutcome | None:
         record = seen.record
         if seen.act is Act.END:
             rolled_back = record.state is State.ROLLED_BACK
             lines = (f"rolled back: {record.rollback}",) if rolled_back else (seen.why,) * bool(seen.why)
             status = ROLLED_BACK if rolled_back else ATTENTION if seen.why else DONE
-            return CutoverOutcome(record=record, status=status, lines=lines)
+            return CommandOutcome(record=record, status=status, lines=lines)
         if seen.act is Act.CHECK and record.state is State.PLANNED:
-            return CutoverOutcome(record=record, status=ATTENTION, lines=tuple(seen.why.splitlines()))
+            return CommandOutcome(record=record, status=ATTENTION, lines=tuple(seen.why.splitlines()))
         return None
 
     def _say_changes(self, last: SwitchRecord, seen: Seen) -> None:
