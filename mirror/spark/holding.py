@@ -93,6 +93,7 @@ def hold(
     why: str,
     by: str,
     expected: int | None = None,
+    takes_over: bool = False,
     wait: bool = True,
     until_s: float = math.inf,
     pause: Callable[[float], object] = time.sleep,
@@ -100,15 +101,24 @@ def hold(
 ) -> HoldOutcome:
     """Hold ``flow``, stop what runs of it, and wait for its end; it may be repeated.
 
-    ``expected`` is the generation of the latch that the caller has read; None: any. ``until_s`` (monotonic seconds)
-    bounds the wait, beside the times that a run has for its end. Raises LatchMoved for another generation; FlowError,
-    KafkaError: then the flow may be held, or not.
+    ``expected`` is the generation of the latch that the caller has read; None: any. ``takes_over``: also from others
+    that hold it. ``until_s`` (monotonic seconds) bounds the wait, beside the times that a run has for its end. Raises
+    LatchMoved for another generation; FlowError, KafkaError: then the flow may be held, or not.
     """
     now_ms = unix_ms or SystemClock().unix_ms
     options = config.clusters[flow.target].client_options()
     with Admin(options) as target:
         _prepare(flow, target)
-        latch = set_latch(options, flow.name, Role.HELD, reason=why, by=by, now_ms=now_ms(), expected=expected)
+        latch = set_latch(
+            options,
+            flow.name,
+            Role.HELD,
+            reason=why,
+            by=by,
+            now_ms=now_ms(),
+            expected=expected,
+            takes_over=takes_over,
+        )
         if flow.groups.sync:
             _fence_groups(options, flow)
         fenced_ms = now_ms()

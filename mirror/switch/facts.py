@@ -56,6 +56,10 @@ class Facts:
     latches: Mapping[str, FlowLatch] | None = None
     """Of the flows, and of those of the way back."""
     target_ends: Mapping[str, tuple[int, ...]] | None = None
+    source_id: str = ""
+    """Of a failover: the id of the source's cluster, as the flows knew it."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Of a failover: those on the source, as the flows knew them last."""
 
 
 class Watch:

@@ -41,6 +41,7 @@ class Act(enum.Enum):
     PROVE = "prove"
     MOVE = "move groups"
     HOLD = "hold flows"
+    END_COPIES = "end the copies that may still write"
     RELEASE = "release flows"
     LIFT = "lift denials on the target"
     SWITCH = "switch clients"
@@ -65,6 +66,8 @@ class Terms:
     """How long a hook may take; 0: there is none."""
     sees_clients: bool = False
     abort_open: bool = False
+    although_reachable: bool = False
+    """Whether a failover goes on although the source answers."""
     rollback: bool = False
     until: State = State.DONE
 
@@ -105,9 +108,9 @@ def decide(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_m
     if record.state is State.ROLLED_BACK:
         return Next(act=Act.END, record=record)
     if record.state.is_open:
-        return _behind_open(record, facts, terms, now_ms)
+        return behind_open(record, facts, terms, now_ms)
     if record.rollback or (why := _why_roll_back(record, facts, watch, terms, now_ms)):
-        return _roll_back(record if record.rollback else replace(record, rollback=why), facts, terms, now_ms)
+        return roll_back(record if record.rollback else replace(record, rollback=why), facts, terms, now_ms)
     if away := facts.target_away or facts.source_away:
         return _wait(record, f"the {'target' if facts.target_away else 'source'} does not answer: {away}")
     if terms.until is not State.DONE and record.state.reaches(terms.until):
@@ -199,7 +202,8 @@ def _moved(ends: Mapping[str, tuple[int, ...]], facts: Facts) -> list[str]:
 # Invariant: A rollback removes the denials that this switch has created, and no other ACL, and releases only the
 #   latches that it has set.
 # Test: tests/switch/test_model.py::test_operators_that_are_killed_anywhere_lose_nothing
-def _roll_back(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -> Next:
+def roll_back(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -> Next:
+    """Return the next step of a switch that goes back: producers may write first, then the flows may copy."""
     if record.fence == "acl":
         if facts.denied is None:
             return _wait(record, f"the source has to answer before its denials are removed: {facts.source_away}")
@@ -338,7 +342,8 @@ _STEPS: Final = {
 # --- behind OPEN
 
 
-def _behind_open(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -> Next:  # noqa: PLR0911 - one for each reason to wait
+def behind_open(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -> Next:  # noqa: PLR0911 - one for each reason to wait
+    """Return the next step of a switch that has passed the point of no return."""
     if record.state is State.DONE:
         return Next(act=Act.END, record=record, why=_why_undone(record, facts))
     if terms.until is not State.DONE and record.state.reaches(terms.until):
@@ -352,7 +357,7 @@ def _behind_open(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) 
     if record.state is State.OPEN:
         if terms.back:
             return Next(act=Act.REVERSE, record=record)
-        return Next(act=Act.STORE, record=record.entered(State.REVERSED, now_ms, "no way back is configured"))
+        return Next(act=Act.STORE, record=record.entered(State.REVERSED, now_ms, "no way back is released"))
     if terms.sees_clients:
         return Next(act=Act.CLIENTS, record=record)
     return Next(act=Act.STORE, record=record.entered(State.DONE, now_ms))

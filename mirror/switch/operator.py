@@ -17,7 +17,9 @@ from mirror.switch.facts import Facts, Watch
 from mirror.switch.machine import CUTOVER, LEASE_MS, Act, Machine, Next, StepResult, Terms
 from mirror.switch.record import State, SwitchRecord, begin
 
-_CHANGES: Final = frozenset({Act.FENCE, Act.UNFENCE, Act.LIFT, Act.HOLD, Act.RELEASE, Act.ABORT_OPEN, Act.SWITCH})
+_CHANGES: Final = frozenset(
+    {Act.FENCE, Act.UNFENCE, Act.LIFT, Act.HOLD, Act.END_COPIES, Act.RELEASE, Act.ABORT_OPEN, Act.SWITCH}
+)
 """What an operator may not do any more that was replaced."""
 
 

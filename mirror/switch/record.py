@@ -107,6 +107,10 @@ class SwitchRecord:
     """When ``hook-switch`` was done."""
     rollback: str = ""
     """Why it is rolled back; nothing else happens from then on."""
+    unfenced: str = ""
+    """Of a failover whose source answered: why it was not fenced."""
+    ended: Mapping[str, int] = field(default_factory=dict)
+    """Of a failover: the generation of each latch behind which the transactional ids of its copies were ended."""
     steps: tuple[Step, ...] = ()
 
     @property

@@ -74,14 +74,25 @@ class Latch:
         return f"{self.line()}; mirror release {flow} lets it copy again"
 
 
-def changed(found: Latch, role: Role, *, reason: str, by: str, now_ms: int, expected: int | None = None) -> Latch:
+def changed(
+    found: Latch,
+    role: Role,
+    *,
+    reason: str,
+    by: str,
+    now_ms: int,
+    expected: int | None = None,
+    takes_over: bool = False,
+) -> Latch:
     """Return the latch after a change; ``found`` itself if it has this ``role`` already. Pure.
+
+    ``takes_over``: a latch that others hold is changed, too, so that they do not release it by mistake.
 
     ``expected`` is the generation that the change is meant for; None: any. Raises LatchMoved for another one.
     """
     if expected is not None and found.generation != expected:
         raise LatchMoved(f"the latch is {found.line()} (generation {found.generation}, not {expected}): read it again")
-    if found.role is role:
+    if found.role is role and not (takes_over and found.by != by):
         return found
     return Latch(role=role, generation=found.generation + 1, reason=reason, by=by, since_ms=now_ms)
 
@@ -152,6 +163,7 @@ def set_latch(
     by: str,
     now_ms: int,
     expected: int | None = None,
+    takes_over: bool = False,
     timeout_ms: int = READ_MS,
 ) -> Latch:
     """Store the latch after a change, as :func:`changed` says, and return it; its topic has to exist.
@@ -162,7 +174,7 @@ def set_latch(
     Raises LatchMoved, KafkaError.
     """
     topic = FlowTopic(target_options, latch_topic_of(flow))
-    change = partial(changed, role=role, reason=reason, by=by, now_ms=now_ms, expected=expected)
+    change = partial(changed, role=role, reason=reason, by=by, now_ms=now_ms, expected=expected, takes_over=takes_over)
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(Fenced):
             return _compare_and_set(topic, flow, timeout_ms, change)

@@ -35,6 +35,9 @@ def test_a_change_is_a_generation_more_and_only_the_expected_one_is_changed() ->
     held = changed(Latch(generation=4), Role.HELD, reason="r", by="b", now_ms=7, expected=4)
     assert held == Latch(role=Role.HELD, generation=5, reason="r", by="b", since_ms=7)
     assert changed(held, Role.HELD, reason="other", by="c", now_ms=8) is held, "who was first is kept"
+    assert changed(held, Role.HELD, reason="r", by="b", now_ms=8, takes_over=True) is held
+    taken = changed(held, Role.HELD, reason="other", by="c", now_ms=8, takes_over=True)
+    assert (taken.generation, taken.by, taken.is_held) == (6, "c", True)
     with pytest.raises(LatchMoved, match="generation 5, not 4"):
         changed(held, Role.ACTIVE, reason="", by="c", now_ms=8, expected=4)
 
