@@ -37,6 +37,8 @@ class AclRules:
 
     target_topic: Callable[[str], str | None]
     """The target topic of a source topic; None if the flow does not copy it."""
+    source_topic: Callable[[str], str | None]
+    """The reverse, also of topics that do not exist; None if no copy has this name."""
     namespace: str = ""
     """What the names of all target topics begin with; empty if they have the source's names."""
     prefixes: tuple[str, ...] = ()
@@ -196,7 +198,7 @@ class _Topics(_Place):
     def __init__(self, rules: AclRules, sides: AclSides) -> None:
         self._rules: Final = rules
         self._at_target: Final = frozenset(sides.target_topics)
-        owned = {name for name in sides.owned_topics if is_copy(rules, name)}
+        owned = {name for name in sides.owned_topics if rules.source_topic(name) is not None}
         self._foreign: Final = sorted(self._at_target - owned)
         copies = _copies(rules, sides, owned)
         names = {
@@ -266,18 +268,13 @@ def _prefix(acl: AclBinding) -> str | None:
     return acl.name
 
 
-def is_copy(rules: AclRules, name: str) -> bool:
-    """Return whether the target's topic has the name of a copy."""
-    return name.startswith(rules.namespace) and rules.target_topic(name.removeprefix(rules.namespace)) == name
-
-
 def _copies(rules: AclRules, sides: AclSides, owned: Iterable[str]) -> dict[str, str]:
     """Return the target topics that have the name of a copy, by source topic, also those that do not exist yet.
 
     A copy whose source topic is gone, or is not visible for a moment, keeps its ACLs.
     """
     names = {*sides.source_topics, *_literal_names(sides.source, ResourceType.TOPIC)}
-    names.update(name.removeprefix(rules.namespace) for name in owned)
+    names.update(source for name in owned if (source := rules.source_topic(name)) is not None)
     found = ((name, rules.target_topic(name)) for name in sorted(names))
     return {name: target for name, target in found if target is not None}
 

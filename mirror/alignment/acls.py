@@ -29,7 +29,7 @@ from mirror.alignment.acl_decision import (
     leave,
     limit,
 )
-from mirror.alignment.acl_selection import AclRules, AclSides, Wanted, is_copy, wanted
+from mirror.alignment.acl_selection import AclRules, AclSides, Wanted, wanted
 from mirror.alignment.differences import Difference, KindReport, Words, outcome_of
 from mirror.alignment.inventory import TIMEOUT_MS
 from mirror.alignment.inventory_records import Acls, Inventory, Key
@@ -118,7 +118,7 @@ class AclAlignment:
         if at_source is None or at_target is None:
             return plan
         topics, known = sides.target.topics, self._inventory.acls
-        copies = {name: one for name, one in topics.items() if is_copy(self.rules, name)}
+        copies = {name: one for name, one in topics.items() if self.rules.source_topic(name) is not None}
         owned = frozenset(self._owned.recorded(plan.target, copies, self._inventory))
         plan.wanted = wanted(
             self.rules,

@@ -59,6 +59,7 @@ class FlowConfig(FlowSettings):
     carries_heartbeats: ClassVar = topic_names.carries_heartbeats
     carries_only_heartbeats: ClassVar = topic_selection.carries_only_heartbeats
     target_topic: ClassVar = topic_names.target_topic
+    source_topic: ClassVar = topic_selection.source_topic
     copy_policy: ClassVar = flow_policy.copy_policy
 
     @property

@@ -23,6 +23,15 @@ def includes(flow: FlowSettings, topic: str) -> bool:
     return selects(flow, topic) or carries_heartbeats(flow, topic)
 
 
+def source_topic(flow: FlowSettings, name: str) -> str | None:
+    """Return the source's topic that is copied into the target's topic ``name``, if the source has it, or None.
+
+    No cluster is asked: this tries each name that the source's topic can have.
+    """
+    found = (topic for topic in (name, name.removeprefix(f"{flow.source}.")) if includes(flow, topic))
+    return next((topic for topic in found if target_topic(flow, topic) == name), None)
+
+
 def selects(flow: FlowSettings, topic: str) -> bool:
     """Return whether the source's ``topic`` is wanted and not left out."""
     return wants(flow, topic) and left_out(flow, topic) is None

@@ -98,7 +98,7 @@ def test_an_acl_that_denies_is_kept_by_both(kafka: KafkasClasses, operation: str
 def _operations(operation: str, *, deny: bool) -> set[str]:
     """Return the operations of the ACLs that a flow creates for the copy."""
     given = topic("orders", AclOperation[operation], deny=deny)
-    rules = AclRules("a.{}".format, "a.")
+    rules = AclRules("a.{}".format, lambda name: name.removeprefix("a."), "a.")
     sides = AclSides(source=[given], source_topics=["orders"], target_topics=["a.orders"], owned_topics=["a.orders"])
     found = wanted(rules, sides).acls
     assert {acl._replace(operation=given.operation) for acl in found} <= {given._replace(name="a.orders")}

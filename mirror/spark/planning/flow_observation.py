@@ -23,7 +23,7 @@ from mirror.observation import Side, Sides
 from mirror.relay.progress.committed import Progress, read_progress
 from mirror.spark.ledger.topic_obstacles import Obstacle, too_long
 from mirror.spark.planning.open_transactions import high_watermarks
-from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition, select_topics, source_topic_for
+from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition, select_topics
 from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -142,7 +142,7 @@ def _without_source(flow: FlowConfig, sides: Sides) -> FlowObservation:
     sources = {
         TopicPartition(name, partition.partition): topic
         for name, described in sides.target.topics.items()
-        if (topic := source_topic_for(flow, name)) is not None
+        if (topic := flow.source_topic(name)) is not None
         for partition in described.partitions
     }
     progress = read_progress(sides.target.admin, flow.name, sources.keys())

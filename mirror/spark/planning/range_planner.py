@@ -158,17 +158,6 @@ def _listed(patterns: Iterable[str]) -> str:
     return ", ".join(repr(pattern) for pattern in patterns)
 
 
-def source_topic_for(flow: FlowConfig, target_topic: str) -> str | None:
-    """Return the source topic that ``flow`` would copy into ``target_topic`` if its source has it, or None.
-
-    This tries both names that the source topic can have, so that the other flow's cluster need not be listed first.
-    """
-    for topic in (target_topic, target_topic.removeprefix(f"{flow.source}.")):
-        if flow.includes(topic) and flow.target_topic(topic) == target_topic:
-            return topic
-    return None
-
-
 def plan_range(
     flow: FlowConfig,
     source_cluster_id: str,

@@ -17,13 +17,7 @@ from mirror.config import cycles
 from mirror.config.notices import notices
 from mirror.errors import FlowError, MirrorError, SeveralErrors
 from mirror.spark.concurrent_calls import call_concurrently
-from mirror.spark.planning.range_planner import (
-    no_topics,
-    select_topics,
-    source_topic_for,
-    topics_left_out,
-    unmatched_patterns,
-)
+from mirror.spark.planning.range_planner import no_topics, select_topics, topics_left_out, unmatched_patterns
 from mirror.spark.preflight.api_table import missing_apis
 from mirror.spark.preflight.old_brokers import topics_without_ids, why_no_target
 from mirror.spark.preflight.permission_check import MissingPermissions, missing_permissions
@@ -303,7 +297,7 @@ def _possible_rivals(config: MirrorConfig, flow: FlowConfig, clusters: Described
         for other in config.flows.values()
         if other.name != flow.name
         and _identity(other.target, clusters) == _identity(flow.target, clusters)
-        and any(source_topic_for(other, topic) for topic in topics)
+        and any(other.source_topic(topic) for topic in topics)
     ]
 
 
@@ -316,7 +310,7 @@ def _find_clashes(
     """
     problems, warnings = [], []
     for other in _possible_rivals(config, flow, clusters):
-        rivals = {topic: rival for topic in topics if (rival := source_topic_for(other, flow.target_topic(topic)))}
+        rivals = {topic: rival for topic in topics if (rival := other.source_topic(flow.target_topic(topic)))}
         other_source = clusters[other.source]
         if isinstance(other_source, MirrorError):
             topic = flow.target_topic(next(iter(rivals)))

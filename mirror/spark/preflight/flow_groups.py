@@ -18,7 +18,6 @@ from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
 from mirror.runtime.clock import SystemClock
 from mirror.spark.planning.opposite_flows import brought_back_by, opposite_of
-from mirror.spark.planning.range_planner import source_topic_for
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -71,7 +70,7 @@ def rules_of(flow: FlowConfig, *, patience_ms: int = 0) -> GroupRules:
     return GroupRules(
         includes=known(lambda group: flow.groups.includes(group) and not is_own_group(group)),
         target_topic=known(target_topic),
-        source_topic=known(lambda topic: source_topic_for(flow, topic)),
+        source_topic=known(flow.source_topic),
         lists_translated=flow.mirrormaker.checkpoints,
         most=flow.max_groups,
         delete=flow.groups.on_group_deleted == "delete",

@@ -86,6 +86,7 @@ def acl_rules(config: MirrorConfig, flow: FlowConfig) -> AclRules:
 
     return AclRules(
         target_topic=lambda topic: flow.target_topic(topic) if flow.includes(topic) else None,
+        source_topic=flow.source_topic,
         namespace=DefaultPolicy().remote_topic(flow.source, "") if prefixed else "",
         prefixes=prefixes_of(flow.topics) if prefixed else (),
         takes_group=takes_group if flow.acls.groups and flow.groups.sync else None,

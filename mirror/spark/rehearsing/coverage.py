@@ -11,7 +11,7 @@ from mirror.groups.reader import GroupReader
 from mirror.rehearsal.coverage import Flows, ReadingGroup, of_others, old_only, target_only, uncovered
 from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.topic_obstacles import too_long
-from mirror.spark.planning.range_planner import select_topics, source_topic_for
+from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
 
 if TYPE_CHECKING:
@@ -113,16 +113,16 @@ def _flows_back(config: MirrorConfig, flow: FlowConfig, originals: Collection[st
     back = [one for one in config.flows.values() if (one.source, one.target) == (flow.target, flow.source)]
 
     def is_brought(group: str, topic: str) -> bool:
-        return any(one.groups.includes(group) and source_topic_for(one, topic) is not None for one in ahead) or any(
+        return any(one.groups.includes(group) and one.source_topic(topic) is not None for one in ahead) or any(
             one.groups.includes(group) and one.includes(topic) for one in back
         )
 
     return Flows(
         flow=flow.name,
         new=flow.source,
-        copies=lambda topic: source_topic_for(flow, topic) is not None,
+        copies=lambda topic: flow.source_topic(topic) is not None,
         is_copied=lambda topic: (
-            any(source_topic_for(one, topic) in originals for one in ahead) or any(one.includes(topic) for one in back)
+            any(one.source_topic(topic) in originals for one in ahead) or any(one.includes(topic) for one in back)
         ),
         is_brought=is_brought,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
@@ -11,6 +11,16 @@ _IMPLIED_BY: Final = {
     AclOperation.DESCRIBE: {AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER},
     AclOperation.DESCRIBE_CONFIGS: {AclOperation.ALTER_CONFIGS},
 }
+
+
+def named_by(target_topic: Callable[[str], str | None], namespace: str) -> Callable[[str], str | None]:
+    """Return the reverse of ``target_topic``, which puts ``namespace`` in front of the names that it knows."""
+
+    def source_topic(name: str) -> str | None:
+        source = name.removeprefix(namespace)
+        return source if target_topic(source) == name else None
+
+    return source_topic
 
 
 def allows(

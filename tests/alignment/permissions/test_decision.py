@@ -23,7 +23,7 @@ from mirror.alignment.acl_decision import (
 )
 from mirror.alignment.acl_selection import AclRules, AclSides, Wanted, prefixes_of, wanted
 from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, ResourceType
-from tests.alignment.permissions.authorizer import allows, group, is_about, topic
+from tests.alignment.permissions.authorizer import allows, group, is_about, named_by, topic
 
 READ = topic("paris.t")
 DENIED = topic("paris.t", AclOperation.READ, deny=True)
@@ -185,7 +185,8 @@ def _flows(draw: st.DrawFn) -> tuple[AclRules, str]:
         return namespace + name if any(matched) else None
 
     prefixes = prefixes_of(patterns) if namespace else ()
-    return AclRules(target_topic, namespace, prefixes, None, draw(st.booleans())), namespace
+    source_topic = named_by(target_topic, namespace)
+    return AclRules(target_topic, source_topic, namespace, prefixes, None, draw(st.booleans())), namespace
 
 
 def _names_at(namespace: str) -> tuple[str, ...]:

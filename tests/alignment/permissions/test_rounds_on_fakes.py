@@ -21,7 +21,7 @@ from mirror.relay.progress.flow_topic import inventory_topic_of
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
 from tests.alignment.killed_rounds import killed_while_it_makes
-from tests.alignment.permissions.authorizer import group, topic
+from tests.alignment.permissions.authorizer import group, named_by, topic
 from tests.fakes import errors
 from tests.fakes.api_admin import FakeGroup
 from tests.fakes.cluster import FakeCluster
@@ -78,7 +78,7 @@ class Site:
 
     def alignment(self, flow: str = FLOW, others: Collection[str] = ()) -> AclRounds:
         """As of a run that begins now."""
-        rules = AclRules(lambda name: f"paris.{name}", "paris.", ("",), self.takes_group)
+        rules = AclRules("paris.{}".format, named_by("paris.{}".format, "paris."), "paris.", ("",), self.takes_group)
         made = AclRounds(self, flow, rules, others)
         self._open.append(made)
         return self._open[-1]
@@ -322,7 +322,7 @@ def test_a_source_that_shows_no_topics_for_a_moment_loses_no_acl(site: Site) -> 
     site.pair.source.add_topic("own", 1)
     site.source.create_acls([topic("*")])
     alignment = site.alignment()
-    alignment.kind.rules = AclRules(lambda name: f"paris.{name}" if name == "t" else None, "paris.", ("",))
+    alignment.kind.rules = AclRules({"t": "paris.t"}.get, {"paris.t": "t"}.get, "paris.", ("",))
     assert alignment.round().counts["created"] == 1
     topics = dict(site.pair.source.topics)
     site.pair.source.topics.clear()

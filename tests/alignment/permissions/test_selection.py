@@ -17,7 +17,7 @@ from mirror.alignment.acl_selection import (
     wanted,
 )
 from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, PatternType, ResourceType, write_denial
-from tests.alignment.permissions.authorizer import group, topic
+from tests.alignment.permissions.authorizer import group, named_by, topic
 
 ALL, WRITE, READ = AclOperation.ALL, AclOperation.WRITE, AclOperation.READ
 CONFIGS = AclOperation.DESCRIBE_CONFIGS
@@ -33,7 +33,10 @@ def rules(
         return namespace + name if matched and not re.fullmatch(excluded, name) else None
 
     takes_group = (lambda name: bool(re.fullmatch(groups, name))) if groups else None
-    return AclRules(target_topic, namespace, () if identity else prefixes_of(patterns), takes_group, write)
+    source_topic = named_by(target_topic, namespace)
+    return AclRules(
+        target_topic, source_topic, namespace, () if identity else prefixes_of(patterns), takes_group, write
+    )
 
 
 def sought(
@@ -162,7 +165,7 @@ def test_a_prefix_is_denied_wherever_what_is_allowed_keeps_a_longer_one() -> Non
 )
 def test_a_prefix_that_another_flow_may_make_topics_with_is_none(others: tuple[str, ...], kept: bool) -> None:
     """Names of clusters may have dots: `eu.` covers the copies of eu.west."""
-    made = AclRules("eu.{}".format, "eu.", ("",), others=others)
+    made = AclRules("eu.{}".format, named_by("eu.{}".format, "eu."), "eu.", ("",), others=others)
     for acl in (topic("*"), topic("west", prefixed=True), topic("*", deny=True, principal="User:*")):
         name = "eu." if acl.name == "*" else "eu.west"
         found = acls(made, acl, source=["west.x"], target=["eu.west.x", "own"])

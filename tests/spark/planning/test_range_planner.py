@@ -16,7 +16,6 @@ from mirror.spark.planning.range_planner import (
     SourcePartition,
     plan_range,
     select_topics,
-    source_topic_for,
     unmatched_patterns,
 )
 
@@ -79,7 +78,7 @@ def test_no_topic_is_an_error_that_names_patterns_and_count() -> None:
     ],
 )
 def test_another_flow_that_could_copy_into_a_topic_is_found(other: FlowConfig, topic: str | None) -> None:
-    assert source_topic_for(other, "a.orders") == topic
+    assert other.source_topic("a.orders") == topic
 
 
 def copy(start: int, end: int, first: int = 0) -> Range:
