@@ -89,7 +89,9 @@ class SwitchRecord:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Of a failover: the topic ids on the source, as the flows knew them last."""
     copied: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """Of a failover: up to where the flows had copied each partition of the source when the target opened."""
+    """Of a failover: up to where the flows had copied each partition of the source when the target opened; 0 without
+    progress. By sequences the target may have a few records more.
+    """
     proofs: Mapping[str, str] = field(default_factory=dict)
     """The hash of the proof of each flow."""
     groups: Mapping[str, str] = field(default_factory=dict)

@@ -18,6 +18,7 @@ key                  value                                                      
 ``groups``           the consumer groups after the last round                    the driver
 ``sync``             what else is in step after the last rounds                  the driver
 ``rate``             how fast the flow was copied                                the driver
+``confirmed``        by when all of the source was on the target                 the driver
 ``verify``           the last verification                                       ``mirror verify``
 ``rehearse``         the last rehearsal                                          ``mirror rehearse``
 ===================  ==========================================================  ====================================
@@ -68,6 +69,7 @@ class StatusKind(enum.StrEnum):
     GROUPS = "groups"
     SYNC = "sync"
     RATE = "rate"
+    CONFIRMED = "confirmed"
     VERIFICATION = "verify"
     REHEARSAL = "rehearse"
 
@@ -100,6 +102,7 @@ REHEARSAL: Final = StatusKey(StatusKind.REHEARSAL)
 GROUPS: Final = StatusKey(StatusKind.GROUPS)
 SYNC: Final = StatusKey(StatusKind.SYNC)
 RATE: Final = StatusKey(StatusKind.RATE)
+CONFIRMED: Final = StatusKey(StatusKind.CONFIRMED)
 SELECTION: Final = StatusKey(StatusKind.SELECTION)
 _OF_PARTITION: Final = frozenset({StatusKind.PARTITION, StatusKind.HEALTH, StatusKind.TURN, StatusKind.ERROR})
 _WITH_TOPIC: Final = _OF_PARTITION | {StatusKind.OBSTACLE, StatusKind.INITIAL}

@@ -334,7 +334,10 @@ class FlowRun:
             self._outages,
         )
         resources.enter_context(upkeep)
-        resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, job, self._reported))
+        on_confirmed = (lambda _: None) if self._status is None else self._status.report_confirmed
+        resources.enter_context(
+            LagMonitor(self._config, self._flow, self._telemetry, job, self._reported, on_confirmed)
+        )
         for rounds in self._rounds.opened(self._preparation.created):
             resources.enter_context(rounds)
 

@@ -26,6 +26,7 @@ from mirror.relay.progress.flow_topic import status_topic_of
 from mirror.relay.progress.status_topic import STATUS_MS, StatusFollower, StatusWriter
 from mirror.relay.progress.status_values import RunState, StatusKind
 from mirror.runtime.clock import SystemClock
+from mirror.spark.ledger.confirmation import Confirmed
 from mirror.spark.ledger.copy_rate import faster_rate
 from mirror.spark.ledger.initial_partitions import Selection
 from mirror.spark.ledger.partition_health import unhealthy_after
@@ -104,6 +105,7 @@ class RunStatus:
         self._outages: Final = outages
         self._was_warned_of: Final = was_warned_of
         self._unix_ms: Final = SystemClock().unix_ms
+        self._began_ms: Final = self._unix_ms()
         self._writer: Final = StatusWriter(target_options, flow.name)
         self._lock: Final = threading.RLock()
         self._known: Final = StatusTable()
@@ -241,6 +243,12 @@ class RunStatus:
                 complete_ms=now_ms if is_complete else 0 if before is None else before.complete_ms,
             )
             self._put({status_values.RUN: found})
+            if is_complete and not has_limits(self._flow):  # the ends were read after the run had begun
+                self._put({status_values.CONFIRMED: Confirmed(since_ms=self._began_ms)})
+
+    def report_confirmed(self, found: Confirmed) -> None:
+        """Report by when all of the source was on the target."""
+        self._write({status_values.CONFIRMED: found})
 
     def report_groups(self, groups: GroupsSummary) -> None:
         """Report the consumer groups after a round."""

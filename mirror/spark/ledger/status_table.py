@@ -28,6 +28,7 @@ from mirror.relay.progress.status_values import (
     partition_key,
 )
 from mirror.relay.progress.stored_record import MAX_TEXT, record_of
+from mirror.spark.ledger.confirmation import Confirmed
 from mirror.spark.ledger.copy_rate import CopyRate
 from mirror.spark.ledger.initial_partitions import InitialCount, Selection
 from mirror.spark.ledger.partition_health import PartitionHealth, UnhealthyPartitions
@@ -89,6 +90,7 @@ _PARSED: Final[Mapping[StatusKind, type]] = {
     StatusKind.GROUPS: GroupsSummary,
     StatusKind.SYNC: SyncState,
     StatusKind.RATE: CopyRate,
+    StatusKind.CONFIRMED: Confirmed,
     StatusKind.VERIFICATION: LastVerification,
     StatusKind.REHEARSAL: LastRehearsal,
 }
@@ -105,6 +107,7 @@ class StatusTable:
     groups: GroupsSummary | None = None
     sync: SyncState | None = None
     rate: CopyRate | None = None
+    confirmed: Confirmed | None = None
     verify: LastVerification | None = None
     rehearse: LastRehearsal | None = None
     tasks: dict[int, TaskState] = field(default_factory=dict)

@@ -9,15 +9,18 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
+from mirror.client import TopicPartition
 from mirror.errors import FlowError, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
+from mirror.spark.ledger.confirmation import Confirmed, confirmed
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.telemetry.lag import lag_metrics
 from mirror.telemetry.metrics.record_results import record_evidence, record_index_size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from mirror.config.models import FlowConfig, MirrorConfig
@@ -64,11 +67,16 @@ class LagMonitor:
         telemetry: RunTelemetry,
         listener: StatusListener,
         reports: Reports,
+        on_confirmed: Callable[[Confirmed], None] = lambda _: None,
     ) -> None:
-        """``reports`` returns what the driver knows of the status topic."""
+        """``reports`` returns what the driver knows of the status topic.
+
+        ``on_confirmed`` gets, as often as lags are measured, what is known to be on the target.
+        """
         self._listener: Final = listener
         self._flow: Final = flow
         self._telemetry: Final = telemetry
+        self._on_confirmed: Final = on_confirmed
         self._reader: Final = StatusReader(config, flow, reports=reports, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
         self._clock: Final = SystemClock()
         self._stopped: Final = threading.Event()
@@ -87,7 +95,7 @@ class LagMonitor:
         measure_due_ms, wait_s, first = 0, 0.0, True
         with self._reader:
             while not self._stopped.wait(wait_s):
-                began_ms = self._clock.now()
+                began_ms, unix_ms = self._clock.now(), self._clock.unix_ms()
                 try:
                     status = self._reader.read()
                     self._listener.on_status(status)
@@ -96,16 +104,21 @@ class LagMonitor:
                     self._listener.on_error(
                         error if isinstance(error, MirrorError) else FlowError(f"{type(error).__name__}: {error}")
                     )
-                if self._telemetry.enabled and began_ms >= measure_due_ms:
+                if began_ms >= measure_due_ms:
                     measure_due_ms = began_ms + measure_interval_ms
-                    self._measure(status)
+                    self._measure(status, unix_ms)
                 # The first reading opens the connections.
                 took_ms = 0 if first else self._clock.now() - began_ms
                 first = False
                 interval_ms = min(measure_interval_ms, self._listener.interval_ms)
                 wait_s = pause_ms(interval_ms, took_ms, failed=status is None) / 1000
 
-    def _measure(self, status: FlowStatus | None) -> None:
+    def _measure(self, status: FlowStatus | None, began_ms: int) -> None:
+        if status is not None and not status.away:
+            lags = [(TopicPartition(one.topic, one.partition), one.lag) for one in status.partitions]
+            self._on_confirmed(confirmed(lags, began_ms))
+        if not self._telemetry.enabled:
+            return
         record_last_evidence(self._telemetry, self._flow.name, self._reader.table.evidence)
         if status is None:
             self._telemetry.remove_lags(self._flow.name)

@@ -39,6 +39,7 @@ from tests.spark.planning.test_range_planner import flow
 from tests.spark.verification.test_verify_on_fakes import Audit
 
 LIMITED = flow(name=FLOW, max_partitions_in_parallel=1)
+UNLIMITED = flow(name=FLOW)
 LATEST = flow(name=FLOW, topics=("t", "new", "gone"), start="latest")
 
 
@@ -114,9 +115,9 @@ def test_a_run_with_another_report_folder_knows_turns_failures_and_obstacles(pai
 
 def test_when_a_run_was_complete_outlives_later_ones_that_are_not(pair: FakePair) -> None:
     write_something(pair)
-    found = []
+    found, confirmed = [], []
     for name, outcome in (("run-1", Outcome.COMPLETE), ("run-2", Outcome.EXPIRED), ("run-3", Outcome.COMPLETE)):
-        run = Run(pair, name)
+        run = Run(pair, name, flow=UNLIMITED)
         run.status.report_state("running")
         run.status.report_state("ended", outcome.value)
         run.status.close()
@@ -124,10 +125,24 @@ def test_when_a_run_was_complete_outlives_later_ones_that_are_not(pair: FakePair
         assert state is not None
         assert not state.follows
         found.append((state.complete_ms, state.since_ms))
+        confirmed.append(read_status(run.options, FLOW, 5_000).confirmed)
     first, second, third = found
     assert first[0] == first[1] > 0
     assert second[0] == first[0]
     assert third[0] == third[1] >= second[1]
+    early, same, late = confirmed
+    assert early is not None
+    assert late is not None
+    assert 0 < early.since_ms <= first[1] <= late.since_ms <= third[1]
+    assert same == early, "it has not come to the end"
+
+
+def test_a_run_that_copies_only_so_much_confirms_nothing(pair: FakePair) -> None:
+    write_something(pair)
+    run = Run(pair, "run-1")
+    run.status.report_state("ended", Outcome.COMPLETE.value)
+    run.status.close()
+    assert read_status(run.options, FLOW, 5_000).confirmed is None
 
 
 def write_something(pair: FakePair) -> None:
