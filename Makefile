@@ -45,7 +45,7 @@ LOCK_OPTIONS := --quiet $(LOCKED) --generate-hashes --allow-unsafe --strip-extra
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder directions elections faults mutations properties equality isolation memory follower lowest newcomer cluster takeovers stores lock clean
+.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder directions switches elections faults mutations properties equality isolation memory follower lowest newcomer cluster takeovers stores lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -205,6 +205,9 @@ murder: brokers ## kill copies at 200 moments, and verify that nothing is lost o
 
 directions: brokers $(ARCHIVES) ## kill processes of flows that feed each other: each record is on each cluster once (30 minutes)
 	PYTHONPATH=. $(BIN)/python tests/campaign/both_ways/campaign.py $(ARGUMENTS)
+
+switches: brokers $(ARCHIVES) ## cut over 20 times while clients work and processes are killed, and verify what clients have noted (an hour)
+	PYTHONPATH=. $(BIN)/python -m tests.campaign.switches.campaign $(ARGUMENTS)
 
 elections: brokers ## elect replicas of a copy that lack acknowledged records, and verify that they are there again (10 minutes)
 	PYTHONPATH=. $(BIN)/python tests/campaign/elections/campaign.py $(ARGUMENTS)

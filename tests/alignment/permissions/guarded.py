@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pytest
@@ -37,9 +37,10 @@ Acl = tuple[str, str, str, str, str, str]
 
 
 @contextlib.contextmanager
-def guarded() -> Iterator[Cluster]:
-    """One broker that has an authorizer. A client without a login may do all."""
-    with Cluster(properties=_PROPERTIES, listeners={LOGIN: "SASL_PLAINTEXT"}, heap=jvm.BROKER) as cluster:
+def guarded(brokers: int = 1, properties: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+    """Brokers that have an authorizer. A client without a login may do all."""
+    own = {**_PROPERTIES, **(properties or {})}
+    with Cluster(brokers, properties=own, listeners={LOGIN: "SASL_PLAINTEXT"}, heap=jvm.BROKER) as cluster:
         yield cluster
 
 
