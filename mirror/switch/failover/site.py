@@ -1,0 +1,112 @@
+"""The clusters of a failover: what is stored, read and done, on the target alone where the source is dead."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+from mirror.errors import KafkaError, named
+from mirror.spark.holding import hold
+from mirror.switch.acting import ClusterSite, Files
+from mirror.switch.failover.deciding import takes_over
+from mirror.switch.failover.standby import StandbyReader
+from mirror.switch.failover.standby_record import NoTopic
+from mirror.switch.machine import Act, StepResult, Terms
+from mirror.switch.record_store import RecordStore
+from mirror.takeover.fencing import fence_flow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirror.client import TopicPartition
+    from mirror.config.models import MirrorConfig
+    from mirror.config.switch_settings import SwitchConfig
+    from mirror.switch.facts import Facts
+    from mirror.switch.record import SwitchRecord
+
+_HOLD_S: Final = 90.0
+_FENCE_MS: Final = 20_000
+_AT_ONCE: Final = 8
+"""So many threads end the ids of copies: each waits for coordinators, and a flow may have thousands."""
+
+
+class FailoverSite(ClusterSite):
+    """The clusters of one failover, as :class:`mirror.switch.operator.Site` has them. Use it in one thread."""
+
+    def __init__(
+        self,
+        config: MirrorConfig,
+        switch: SwitchConfig,
+        terms: Terms,
+        files: Files,
+        on_progress: Callable[[str], None],
+    ) -> None:
+        """As :class:`.ClusterSite`. Raises ConfigError."""
+        super().__init__(config, switch, terms, files, on_progress)
+        self._on_target: Final = RecordStore(self._topics[1], NoTopic())
+        self.standby: Final = StandbyReader(config, switch, self.source, self.target)
+
+    def prepare(self) -> None:
+        """Create the topic of the record on the target, if it is missing. Raises FlowError, KafkaError."""
+        self._prepare(self._names[1], self.target)
+
+    def read_record(self) -> SwitchRecord | None:
+        return self._on_target.read()
+
+    def store(self, record: SwitchRecord) -> None:
+        self._on_target.store(record)
+
+    def facts(self, record: SwitchRecord) -> Facts:
+        return self.standby.read(record)
+
+    def act(self, act: Act, record: SwitchRecord, facts: Facts) -> StepResult:
+        if act is Act.HOLD:
+            return self._hold_all(record, facts)
+        if act is Act.END_COPIES:
+            return self._end_copies(record)
+        return super().act(act, record, facts)
+
+    def _hold_all(self, record: SwitchRecord, facts: Facts) -> StepResult:
+        """Hold the flows at the same time, also from other switches: each waits for its end."""
+        latches, until_s = facts.latches or {}, time.monotonic() + _HOLD_S
+
+        def one(name: str) -> str:
+            seen = latches[name]
+            return hold(
+                self._config,
+                self._config.flows[name],
+                why="fail over",
+                by=self._terms.by,
+                expected=seen.generation,
+                takes_over=takes_over(seen, self._terms),
+                until_s=until_s,
+            ).running
+
+        self._on_progress(f"holding {named('flow', record.flows)}: what was stored before may be sent for some seconds")
+        with ThreadPoolExecutor(len(record.flows), "hold") as pool:
+            found = dict(zip(record.flows, pool.map(one, record.flows), strict=True))
+        running = [f"flow {name}: {why}" for name, why in found.items() if why]
+        return StepResult(ok=not running, why="; ".join(running), retry=True)
+
+    # Invariant: No copy of the flows appends anything once their ids are ended, and none of its transactions stays
+    #   open.
+    # Test: tests/switch_failover/test_standby_on_fakes.py::test_the_ids_of_all_copies_are_ended
+    def _end_copies(self, record: SwitchRecord) -> StepResult:
+        """Have the target refuse what copies send late, and abort the transactions that they have left open."""
+        failed: dict[TopicPartition, KafkaError] = {}
+        for name in record.flows:
+            tps = sorted(self.standby.targets_of(self._config.flows[name]))
+            portions = [tps[first::_AT_ONCE] for first in range(min(_AT_ONCE, len(tps)))]
+
+            def end(portion: list[TopicPartition], flow: str = name) -> dict[TopicPartition, KafkaError]:
+                return fence_flow(self.target, self._options[1], flow, portion, _FENCE_MS)
+
+            with ThreadPoolExecutor(_AT_ONCE, "end-copies") as pool:
+                for found in pool.map(end, portions):
+                    failed |= found
+        if not failed:
+            return StepResult(ok=True)
+        first = next(iter(failed.values()))
+        why = f"the copies of {named('partition', sorted(map(str, failed)))} cannot be ended: {first}"
+        return StepResult(ok=False, why=why, retry=True)
