@@ -27,7 +27,7 @@ WITHOUT_CLUSTERS: Final = frozenset(
     ["init", "report", "check-config", "config-schema", "completion", "import", "lint", "demo", "sandbox"]
 )
 """Commands that contact no configured cluster."""
-WAITING: Final = {"run", "stream", "exporter", "cutover"}
+WAITING: Final = {"run", "stream", "exporter", "cutover", "failover"}
 """They begin Spark beside the check that prints the line (tests/spark/driver/test_flows_waiting.py), and a stream waits
 for its clusters, which the exporter shows as away; a switch has its own deadline. No --timeout bounds how long they go
 on."""
