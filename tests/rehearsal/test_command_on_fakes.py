@@ -108,6 +108,22 @@ def test_what_a_late_position_reads_again_is_said_and_limited(site: Site) -> Non
     assert (status, move["reason"]) == (3, "reads-too-much-again")
 
 
+def test_a_group_that_a_running_flow_brings_on_meanwhile_is_ready(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.round()
+    target, asked = site.pair.target, len(site.pair.target.calls(Api.OFFSET_FETCH))
+    translate = GroupSync._translate
+
+    def goes_on(sync: GroupSync, *arguments: Any) -> Any:
+        if len(target.calls(Api.OFFSET_FETCH)) == asked:  # consumers and the flow go on before the target is read
+            site.commit(source=200, target=200)
+        return translate(sync, *arguments)
+
+    monkeypatch.setattr(GroupSync, "_translate", goes_on)
+    status, move = site.move()
+    assert (status, move["ready"], move["skipped"]) == (0, True, 0)
+    assert (move["from"]["offset"], move["to"]["begins_at"]) == (200, 200)
+
+
 def test_what_has_not_arrived_is_the_recovery_point_and_limited(site: Site) -> None:
     site.round()
     for values, time_ms in (([b"250"], MADE_MS + 5_000), ([b"251"] * 9, MADE_MS + 1_000_000)):

@@ -1,7 +1,7 @@
 """Cut-overs between real clusters, there and back, while clients work and processes are killed.
 
     python -m tests.campaign.switches.campaign [--cutovers 20] [--topics 30] [--groups 20] [--producers 12] [--seed N]
-                                               [--brokers 3,3] [--per-second 20] [--calm] [--break NAME]
+                                               [--brokers 3,3] [--per-second 5] [--calm] [--break NAME]
                                                [--results FILE] [--table FILE]
 
 Two clusters obey ACLs, and one stream copies between them both ways. Producers and consumers of confluent-kafka and of
@@ -55,7 +55,7 @@ def play(
     seed: int,
     brokers: tuple[int, int],
     console: Console,
-    per_second: float = 20,
+    per_second: float = 5,
     calm: bool = False,
     plans: tuple[Plan, ...] = (),
     breaking: str = "",
@@ -149,7 +149,7 @@ def main() -> int:
     parser.add_argument("--topics", type=int, default=30)
     parser.add_argument("--groups", type=int, default=20)
     parser.add_argument("--producers", type=int, default=12, help="idempotent ones; two transactional ones are added")
-    parser.add_argument("--per-second", type=float, default=20, help="records of each producer")
+    parser.add_argument("--per-second", type=float, default=5, help="records of each producer")
     parser.add_argument("--seed", type=int, help="of the kills")
     parser.add_argument("--brokers", type=_pair, default=(3, 3), help="of the first and of the second cluster")
     parser.add_argument("--calm", action="store_true", help="kill nothing")
