@@ -96,6 +96,11 @@ def write_denial(topic: str) -> AclBinding:
     return AclBinding(ResourceType.TOPIC, topic, EVERYONE, AclOperation.WRITE, AclPermission.DENY)
 
 
+def read_denial(group: str) -> AclBinding:
+    """Return the ACL that denies READ on ``group`` to everyone: its consumers commit nothing more."""
+    return AclBinding(ResourceType.GROUP, group, EVERYONE, AclOperation.READ, AclPermission.DENY)
+
+
 class AclFilter(NamedTuple):
     """A filter of ACLs; None and ANY match everything. Without arguments it matches every ACL of the cluster."""
 

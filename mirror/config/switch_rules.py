@@ -26,6 +26,8 @@ def problems(
         if switch.fence == "acl" and switch.hook_fence:
             allowed = 'has no effect unless fence = "hook": remove the key'
             yield sources.problem((*here, "hook-fence"), list(switch.hook_fence), allowed)
+    if doubtful.isdisjoint({"fence", "deny-read"}) and switch.fence == "hook" and switch.deny_read:
+        yield sources.problem((*here, "deny-read"), True, 'has no effect unless fence = "acl": remove the key')
     if doubtful.isdisjoint({"quiet-seconds", "deadline-seconds"}) and switch.deadline_seconds <= switch.quiet_seconds:
         allowed = f"must be more than quiet-seconds ({switch.quiet_seconds}), of which producers wait all"
         yield sources.problem((*here, "deadline-seconds"), switch.deadline_seconds, allowed)

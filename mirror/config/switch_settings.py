@@ -31,6 +31,8 @@ class SwitchConfig(OwnTable):
     """
     fence: Literal["acl", "hook"] = Field(default="acl", description='"acl" or "hook"')
     """what ends the writes to the source's topics: `"acl"` denies WRITE on each of them, `"hook"` runs `hook-fence`"""
+    deny_read: bool = Field(default=False, description="true or false")
+    """with `fence = "acl"`: whether READ is denied on the groups that move, too, instead of having consumers stopped"""
     hook_fence: _Command = Field(default=(), description=_COMMAND)
     """with `fence = "hook"`: a command and its arguments, run without a shell. The JSON on its standard input has
     `"step"`: `"fence"` or, when the switch is rolled back, `"unfence"`
@@ -41,8 +43,10 @@ class SwitchConfig(OwnTable):
     """how long a hook may take; then it is killed, and has failed"""
     clients: str = Field(default="", description="the host:port that applications connect to")
     """an address that applications connect to: the switch is done only once it leads to the target"""
+    lag_records: int = Field(default=10_000, ge=0, le=INT32_MAX, description="a whole number from 0 to 2147483647")
+    """how many records the target may still lack when producers are fenced: until then they go on"""
     quiet_seconds: int = Field(default=30, ge=1, le=INT32_MAX // 1000, description=_SECONDS)
-    """how long the fenced topics must not grow before the last records are copied"""
+    """how long the fenced topics must not have grown before the target opens"""
     deadline_seconds: int = Field(default=900, ge=1, le=INT32_MAX // 1000, description=_SECONDS)
     """how long producers may be fenced before the switch opens; then it is rolled back"""
     waive: Annotated[tuple[Pattern, ...], Field(strict=False)] = Field(

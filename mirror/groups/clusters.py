@@ -29,6 +29,8 @@ class FlowAccess:
     """Dotted keys, of which those of the clusters are used."""
     target_options: Mapping[str, object]
     policy: CopyPolicy
+    holder: str = ""
+    """Whose hold of the flow lets it write, as a latch names it."""
 
     def open_translator(self) -> OffsetTranslator:
         """Return the translator of its index, to be closed. Raises ConfigError, FlowError."""

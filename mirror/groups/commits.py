@@ -15,10 +15,9 @@ from mirror.groups.group_partition import GroupPartition, offset_of
 from mirror.groups.intents import GroupTopicKey, StoredIntents, encoded
 from mirror.groups.positions import reason_of
 from mirror.groups.reader import GroupReader
-from mirror.relay.progress.fenced_writer import FencedWriter, groups_transactional_id
+from mirror.relay.progress.fenced_writer import FencedWriter
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
-from mirror.relay.progress.latch import LatchCheck
 from mirror.timing import Clock
 from mirror.wire.integers import INT16_MAX
 
@@ -54,12 +53,19 @@ class GroupCommits:
     """The intents of a flow, and its commits on the target. Its calls wait for the target; use it in one thread."""
 
     def __init__(
-        self, topic: FlowTopic, flow: str, target: Admin, reader: GroupReader, clock: Clock, timeout_ms: int
+        self,
+        topic: FlowTopic,
+        writer: FencedWriter,
+        target: Admin,
+        reader: GroupReader,
+        clock: Clock,
+        timeout_ms: int,
     ) -> None:
-        """``topic`` is the flow's group topic, ``reader`` that of the target; ``timeout_ms`` limits each call."""
-        self._writer: Final = FencedWriter(
-            topic, groups_transactional_id(flow), timeout_ms, check=LatchCheck(topic.options, flow)
-        )
+        """``topic`` is the flow's group topic, to which ``writer`` writes; ``reader`` is that of the target.
+
+        ``timeout_ms`` limits each call.
+        """
+        self._writer: Final = writer
         self._admin: Final = target
         self._reader: Final = reader
         self._clock: Final = clock

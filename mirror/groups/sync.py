@@ -36,6 +36,7 @@ from mirror.groups.routes import Partners, Route, open_routes
 from mirror.groups.rules import GroupRules
 from mirror.groups.translation.logs import PartitionLogs
 from mirror.relay.offsets.index import UNKNOWN
+from mirror.relay.progress.fenced_writer import FencedWriter, groups_transactional_id
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
 from mirror.relay.progress.latch import LatchCheck
 from mirror.timing import Clock
@@ -58,12 +59,12 @@ class GroupSync(Closing):
         self._rules: Final = rules
         self._clock: Final = clock
         topic = self._topic = FlowTopic(flow.target_options, group_topic_of(flow.name))
-        self._check_latch: Final = LatchCheck(flow.target_options, flow.name)
+        self._check_latch: Final = LatchCheck(flow.target_options, flow.name, flow.holder)
         with ExitStack() as stack:
             clusters = stack.enter_context(FlowClusters(flow, clock))
-            self._commits: Final = GroupCommits(
-                topic, flow.name, clusters.target, clusters.of_target, clock, TIMEOUT_MS
-            )
+            check = LatchCheck(flow.target_options, flow.name, flow.holder)
+            writer = FencedWriter(topic, groups_transactional_id(flow.name), TIMEOUT_MS, check=check)
+            self._commits: Final = GroupCommits(topic, writer, clusters.target, clusters.of_target, clock, TIMEOUT_MS)
             stack.callback(self._commits.close)
             self._routes: Final = open_routes(stack, flow, clusters, rules, partners or Partners(), clock)
             self._clients: Final = stack.pop_all()

@@ -28,6 +28,7 @@ from mirror.relay.progress.latch import READ_MS, Latch, Role, read_latch, set_la
 from mirror.runtime.clock import SystemClock
 from mirror.spark.preflight import flow_topics
 from mirror.spark.run_control import RunControlClient
+from mirror.timing import Timer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -96,16 +97,18 @@ def hold(
     takes_over: bool = False,
     wait: bool = True,
     until_s: float = math.inf,
+    call_ms: int = READ_MS,
     pause: Callable[[float], object] = time.sleep,
     unix_ms: Callable[[], int] | None = None,
 ) -> HoldOutcome:
     """Hold ``flow``, stop what runs of it, and wait for its end; it may be repeated.
 
     ``expected`` is the generation of the latch that the caller has read; None: any. ``takes_over``: also from others
-    that hold it. ``until_s`` (monotonic seconds) bounds the wait, beside the times that a run has for its end. Raises
-    LatchMoved for another generation; FlowError, KafkaError: then the flow may be held, or not.
+    that hold it. ``until_s`` (monotonic seconds) bounds the wait, beside the times that a run has for its end. The
+    latch is stored within twice ``call_ms``. Raises LatchMoved for another generation; FlowError, KafkaError: then the
+    flow may be held, or not.
     """
-    now_ms = unix_ms or SystemClock().unix_ms
+    now_ms, timer = unix_ms or SystemClock().unix_ms, Timer(SystemClock(), call_ms)
     options = config.clusters[flow.target].client_options()
     with Admin(options) as target:
         _prepare(flow, target)
@@ -118,6 +121,7 @@ def hold(
             now_ms=now_ms(),
             expected=expected,
             takes_over=takes_over,
+            timer=timer,
         )
         if flow.groups.sync:
             _fence_groups(options, flow)

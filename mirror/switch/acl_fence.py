@@ -10,13 +10,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from mirror.client import AclBinding, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
-from mirror.cluster.acls import EVERYONE, write_denial
+from mirror.cluster.acls import EVERYONE, read_denial, write_denial
 
 _WRITES: Final = frozenset({AclOperation.WRITE, AclOperation.ALL})
 DENIALS: Final = AclFilter(
     ResourceType.TOPIC, None, EVERYONE, AclOperation.WRITE, AclPermission.DENY, PatternType.LITERAL, "*"
 )
 """Matches all denials of the fence, on all topics."""
+GROUP_DENIALS: Final = DENIALS._replace(resource_type=ResourceType.GROUP, operation=AclOperation.READ)
+"""Matches all denials of the fence, on all groups."""
 
 
 def exactly(acl: AclBinding) -> AclFilter:
@@ -25,24 +27,24 @@ def exactly(acl: AclBinding) -> AclFilter:
 
 
 def denied(acls: Iterable[AclBinding]) -> frozenset[str]:
-    """Return the topics that one of these ACLs fences."""
-    return frozenset(acl.name for acl in acls if acl == write_denial(acl.name))
+    """Return the topics, or the groups, that one of these ACLs fences."""
+    return frozenset(acl.name for acl in acls if acl in {write_denial(acl.name), read_denial(acl.name)})
 
 
-def is_about(acl: AclBinding, topic: str) -> bool:
-    """Whether ``acl`` concerns ``topic``."""
+def is_about(acl: AclBinding, name: str) -> bool:
+    """Whether ``acl`` concerns the topic or group of this name."""
     if acl.pattern is PatternType.PREFIXED:
-        return topic.startswith(acl.name)
-    return acl.name in {topic, "*"}
+        return name.startswith(acl.name)
+    return acl.name in {name, "*"}
 
 
-# Invariant: A topic is fenced by an ACL only if it has one: the first ACL closes a topic that is open to everyone.
+# Invariant: A topic or group is fenced by an ACL only if it has one: the first one closes what is open to everyone.
 # Test: tests/switch/test_acl_fence.py::test_a_topic_without_an_acl_is_not_fenced
-def why_not_fenced(topics: Collection[str], acls: Collection[AclBinding]) -> Iterator[tuple[str, str]]:
-    """Yield each topic that an ACL would not fence as it should, and why."""
-    for topic in sorted(topics):
-        if not any(is_about(acl, topic) for acl in acls):
-            yield topic, "no ACL of the source concerns it, so that its first one would close it to readers, too"
+def why_not_fenced(names: Collection[str], acls: Collection[AclBinding]) -> Iterator[tuple[str, str]]:
+    """Yield each topic or group that an ACL would not fence as it should, and why; ``acls`` are those of its type."""
+    for name in sorted(names):
+        if not any(is_about(acl, name) for acl in acls):
+            yield name, "no ACL of the source concerns it, so that its first one would close it to all others, too"
 
 
 def lacking(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from mirror.client import Admin
 from mirror.closing import Closing
-from mirror.cluster.acls import write_denial
+from mirror.cluster.acls import read_denial, write_denial
 from mirror.config.patterns import matches
 from mirror.errors import FlowError, KafkaError, brief, named
 from mirror.exit_status import ATTENTION, DONE, FAILED
@@ -37,10 +39,13 @@ from mirror.switch.record_topic import CALL_MS, KafkaRecordTopic
 from mirror.takeover.fencing import fence
 
 if TYPE_CHECKING:
+    from mirror.client import AclBinding
     from mirror.config.models import MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
 
 _log: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _HOLD_S: Final = 90.0
 _SHOWN: Final = 5
@@ -85,9 +90,9 @@ class ClusterSite(Closing):
             Act.UNFENCE: lambda record, _: self._unfence(record),
             Act.ABORT_OPEN: lambda _, facts: self._abort(facts),
             Act.COPY: lambda record, _: self._copy(record),
-            Act.PROVE: lambda record, _: self._prove(record),
+            Act.PROVE: self._prove_and_hold,
             Act.MOVE: lambda _, facts: self._move(facts),
-            Act.HOLD: self._hold,
+            Act.HOLD: lambda record, facts: self._hold(record, facts, threading.Event()),
             Act.RELEASE: self._release,
             Act.LIFT: lambda record, _: self._lift(record),
             Act.SWITCH: lambda record, _: self._hook(switch.hook_switch, "switch", record),
@@ -144,8 +149,7 @@ class ClusterSite(Closing):
         return f"{writers_of(self.source, partitions)}; the fence does not stop {not_fenced}"
 
     def _check(self, record: SwitchRecord) -> StepResult:
-        topics = self.reader.topics()
-        found = [*blockers(self._config, self._switch, self.source, self.target, topics)]
+        found = [*blockers(self._config, self._switch, self.reader)]
         if found:
             return StepResult(ok=False, why="\n".join(found))
         # What is copied and proved now, producers need not wait for.
@@ -155,13 +159,13 @@ class ClusterSite(Closing):
     def _fence(self, record: SwitchRecord) -> StepResult:
         if record.fence == "hook":
             return self._hook(self._switch.hook_fence, "fence", record)
-        self.source.create_acls([write_denial(topic) for topic in record.denied], timeout_ms=CALL_MS)
+        self.source.create_acls(_denials(record), timeout_ms=CALL_MS)
         return StepResult(ok=True)
 
     def _unfence(self, record: SwitchRecord) -> StepResult:
         if record.fence == "hook":
             return self._hook(self._switch.hook_fence, "unfence", record)
-        self.source.delete_acls([exactly(write_denial(topic)) for topic in record.denied], timeout_ms=CALL_MS)
+        self.source.delete_acls([exactly(one) for one in _denials(record)], timeout_ms=CALL_MS)
         return StepResult(ok=True)
 
     def _lift(self, record: SwitchRecord) -> StepResult:
@@ -215,6 +219,19 @@ class ClusterSite(Closing):
             hashes[flow] = str(found["proof"] or "")
         return StepResult(ok=True, evidence=hashes)
 
+    def _prove_and_hold(self, record: SwitchRecord, facts: Facts) -> StepResult:
+        """Compare both clusters while the runs of the flows end."""
+        given_up = threading.Event()
+        proved = StepResult(ok=False)
+        with ThreadPoolExecutor(1, "hold") as pool:
+            holding = pool.submit(self._hold, record, facts, given_up)
+            try:
+                proved = self._prove(record)
+            finally:
+                if not proved.ok:
+                    given_up.set()  # producers wait for no hold, then
+            return replace(proved, held=holding.result().ok) if proved.ok else proved
+
     def _run(self, record: SwitchRecord, arguments: Sequence[str]) -> tuple[int, str]:
         """Run a command of this program; return its exit status and its output. Its errors go to this one's.
 
@@ -242,7 +259,7 @@ class ClusterSite(Closing):
             flow = self._config.flows[name]
             if not flow.groups.sync:
                 continue
-            with open_sync(self._config, flow) as sync:
+            with open_sync(self._config, flow, holder=self._terms.by) as sync:
                 report = sync.round()
             late += [f"flow {name}: {problem}" for problem in report.problems]
             for group, state in report.groups.items():
@@ -252,28 +269,39 @@ class ClusterSite(Closing):
             return StepResult(ok=False, why="; ".join(late[:_SHOWN]), retry=True)
         return StepResult(ok=True, evidence=dict(facts.positions or {}))
 
-    def _hold(self, record: SwitchRecord, facts: Facts) -> StepResult:
+    def _hold(self, record: SwitchRecord, facts: Facts, given_up: threading.Event) -> StepResult:
         """Hold the flows at the same time: each waits for its end, and all latches are set within the lease."""
         latches, until_s = facts.latches or {}, time.monotonic() + _HOLD_S
 
+        def pause(seconds: float) -> None:
+            if given_up.wait(seconds):
+                raise FlowError("the flows are not waited for any more")
+
         def one(name: str) -> str:
-            # Of another generation: a later operator has held it, and released it for a rollback.
-            expected = latches[name].generation
-            flow = self._config.flows[name]
             return hold(
-                self._config, flow, why="cut over", by=self._terms.by, expected=expected, until_s=until_s
+                self._config,
+                self._config.flows[name],
+                why="cut over",
+                by=self._terms.by,
+                # Of another generation: a later operator has held it, and released it for a rollback.
+                expected=latches[name].generation,
+                until_s=until_s,
+                call_ms=CALL_MS,
+                pause=pause,
             ).running
 
-        with ThreadPoolExecutor(len(record.latches), "hold") as pool:
-            found = dict(zip(record.latches, pool.map(one, record.latches), strict=True))
+        found = _at_once(one, record.latches)
         running = [f"flow {name}: {why}" for name, why in found.items() if why]
         return StepResult(ok=not running, why="; ".join(running), retry=True)
 
     def _release(self, record: SwitchRecord, facts: Facts) -> StepResult:
-        for name in record.latches:
-            seen = (facts.latches or {}).get(name)
-            if seen is not None and seen.is_held and seen.by == self._terms.by:
-                release(self._config, self._config.flows[name], by=self._terms.by, expected=seen.generation)
+        seen = {name: latch for name, latch in (facts.latches or {}).items() if name in record.latches}
+
+        def one(name: str) -> None:
+            release(self._config, self._config.flows[name], by=self._terms.by, expected=seen[name].generation)
+
+        ours = [name for name, latch in seen.items() if latch.is_held and latch.by == self._terms.by]
+        _at_once(one, ours)
         return StepResult(ok=True)
 
     def _reverse(self) -> StepResult:
@@ -299,3 +327,14 @@ class ClusterSite(Closing):
             why = f"{self._switch.clients} leads to cluster {found}, not to {named('cluster', record.clusters[1:])}"
             return StepResult(ok=False, why=why, retry=True)
         return StepResult(ok=True)
+
+
+def _denials(record: SwitchRecord) -> list[AclBinding]:
+    """Return the ACLs that this switch creates on the source."""
+    return [*map(write_denial, record.denied), *map(read_denial, record.denied_groups)]
+
+
+def _at_once(do: Callable[[str], T], flows: Collection[str]) -> dict[str, T]:
+    """Return what ``do`` returns for each flow: each waits for the end of its runs. Raises what it raises."""
+    with ThreadPoolExecutor(max(1, len(flows)), "flow") as pool:
+        return dict(zip(flows, pool.map(do, flows), strict=True))

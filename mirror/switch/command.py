@@ -161,4 +161,6 @@ def status_of_error(record: SwitchRecord, failed: int) -> int:
     """Return the exit status of a command that an error has ended; ``failed``: if it has changed nothing."""
     if record.state.is_open and record.state is not State.DONE:
         return INCOMPLETE
+    if record.lifted_ms:
+        return ROLLED_BACK
     return STOPPED_FENCED if record.fences else failed

@@ -41,6 +41,8 @@ class Facts:
     """The topics on which some broker of the source shows the denial."""
     denied_everywhere: Collection[str] | None = None
     """Those on which each broker shows it."""
+    read_denied: Collection[str] = ()
+    """The groups on which some broker of the source shows the denial of READ."""
     denied_on_target: Collection[str] | None = None
     ends: Mapping[str, tuple[Ends, ...]] | None = None
     progress: Mapping[str, tuple[int, ...]] | None = None

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mirror.errors import named
-from mirror.switch.facts import Facts, Watch
+from mirror.switch.facts import GRACE_MS, Ends, Facts, Watch
 from mirror.switch.record import Command, State, SwitchRecord
 
 LEASE_MS: Final = 5_000
@@ -59,6 +59,10 @@ class Terms:
     quiet_ms: int
     deadline_ms: int
     fence: str = "acl"
+    deny_read: bool = False
+    """Whether consumers are fenced with the producers."""
+    lag_records: int = 0
+    """How many records the target may lack when producers are fenced."""
     back: tuple[str, ...] = ()
     switches: bool = False
     """Whether there is a ``hook-switch``."""
@@ -99,6 +103,8 @@ class StepResult:
     why: str = ""
     """Why not, in one line."""
     evidence: Mapping[str, str] = field(default_factory=dict)
+    held: bool = False
+    """Of a proof: whether nothing of the flows writes any more, as of a hold that has succeeded."""
     retry: bool = False
     """Whether it may succeed later, within the deadline."""
 
@@ -131,7 +137,8 @@ def applied(record: SwitchRecord, act: Act, result: StepResult, now_ms: int) -> 
         case Act.UNFENCE if record.fence == "hook":
             return replace(record, hook_fenced=False)
         case Act.PROVE:
-            return replace(record, proofs=dict(result.evidence)).entered(State.PROVED, now_ms)
+            proved = replace(record, proofs=dict(result.evidence)).entered(State.PROVED, now_ms)
+            return replace(proved, rested=dict(record.latches)) if result.held else proved
         case Act.MOVE:
             return replace(record, groups=dict(result.evidence)).entered(State.MOVED, now_ms)
         case Act.HOLD:
@@ -207,10 +214,12 @@ def roll_back(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -> 
     if record.fence == "acl":
         if facts.denied is None:
             return _wait(record, f"the source has to answer before its denials are removed: {facts.source_away}")
-        if {*record.denied} & {*facts.denied}:
+        if {*record.denied} & {*facts.denied} or {*record.denied_groups} & {*facts.read_denied}:
             return Next(act=Act.UNFENCE, record=record)
     if record.hook_fenced:
         return Next(act=Act.UNFENCE, record=record)
+    if record.fences:
+        record = replace(record, lifted_ms=now_ms)
     if record.latches:
         if facts.latches is None:
             why = facts.target_away or facts.source_away
@@ -232,27 +241,40 @@ def _planned(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now
     return Next(act=Act.CHECK, record=record)
 
 
-def _ready(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int) -> Next:  # noqa: PLR0911 - one for each reason to wait
+def _ready(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int) -> Next:
     del watch
     if facts.topics is None:
         return _wait(record, "the topics of the source cannot be read")
     if terms.fence == "acl" and (facts.denied is None or facts.denied_everywhere is None):
         return _wait(record, "the ACLs of the source cannot be read")
-    if not record.fence_ms:
-        if record.steps and now_ms - record.steps[-1].at_ms > CHECKED_MS:
-            return Next(act=Act.STORE, record=record.entered(State.PLANNED, now_ms, "the check is too old"))
-        intent = replace(record, fence=terms.fence, topics=tuple(sorted(facts.topics)), fence_ms=now_ms)
-        if terms.fence == "hook":
-            return Next(act=Act.FENCE, record=replace(intent, hook_fenced=True))
-        denied = tuple(sorted(facts.topics.keys() - set(facts.denied or ())))
-        return Next(act=Act.FENCE, record=replace(intent, denied=denied))
-    if record.fence == "hook":
+    if record.fence_ms:
+        return _fencing(record, facts, now_ms)
+    if record.steps and now_ms - record.steps[-1].at_ms > CHECKED_MS:
+        return Next(act=Act.STORE, record=record.entered(State.PLANNED, now_ms, "the check is too old"))
+    return _intend_fence(record, facts, terms, now_ms)
+
+
+def _intend_fence(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -> Next:
+    if facts.ends is None or facts.progress is None or (terms.deny_read and facts.positions is None):
+        return _wait(record, "the ends of the source's logs, or its groups, cannot be read")
+    if (lag := _lag(facts.ends, facts.progress)) > terms.lag_records:
+        why = f"producers are not fenced yet: {lag} records are not copied (lag-records: {terms.lag_records})"
+        return _wait(record, why) if facts.is_copying else Next(act=Act.COPY, record=record, why=why)
+    intent = replace(record, fence=terms.fence, topics=tuple(sorted(facts.topics or ())), fence_ms=now_ms)
+    if terms.fence == "hook":
+        return Next(act=Act.FENCE, record=replace(intent, hook_fenced=True))
+    denied = tuple(sorted({*intent.topics} - {*(facts.denied or ())}))
+    groups = tuple(sorted({*(facts.positions or ())} - {*facts.read_denied})) if terms.deny_read else ()
+    return Next(act=Act.FENCE, record=replace(intent, denied=denied, denied_groups=groups))
+
+
+def _fencing(record: SwitchRecord, facts: Facts, now_ms: int) -> Next:
+    created = {*record.topics} <= {*(facts.denied or ())} and {*record.denied_groups} <= {*facts.read_denied}
+    if record.fence == "hook" or not created:
         return Next(act=Act.FENCE, record=record)
     if {*record.topics} <= {*(facts.denied_everywhere or ())}:
         return Next(act=Act.STORE, record=replace(record, shown_ms=now_ms).entered(State.FENCED, now_ms))
-    if {*record.topics} <= {*(facts.denied or ())}:
-        return _wait(record, "not all brokers of the source show the denials yet")
-    return Next(act=Act.FENCE, record=record)
+    return _wait(record, "not all brokers of the source show the denials yet")
 
 
 def _fenced(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int) -> Next:  # noqa: PLR0911 - one for each reason to wait
@@ -265,16 +287,24 @@ def _fenced(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_
             return _wait(record, f"open: {named('transaction', sorted(facts.open_transactions))}; see --abort-open")
         if any(one.stable < one.high for of_topic in facts.ends.values() for one in of_topic):
             return _wait(record, "transactions are open")
-        if now_ms - watch.quiet_since_ms < terms.quiet_ms:
-            return _wait(record, f"waiting until nothing has moved for {terms.quiet_ms // 1000} s")
+        if now_ms - watch.quiet_since_ms < min(terms.quiet_ms, GRACE_MS):
+            return _wait(
+                record, f"waiting until the brokers have ended the requests of before the fence ({GRACE_MS // 1000} s)"
+            )
         ends = {topic: tuple(one.high for one in of_topic) for topic, of_topic in facts.ends.items()}
-        return Next(act=Act.STORE, record=replace(record, ends=ends))
+        return Next(act=Act.STORE, record=replace(record, ends=ends, ends_ms=watch.quiet_since_ms))
     if facts.progress is None:
         return _wait(record, "the progress of the flows cannot be read")
     if behind := _behind(record.ends, facts.progress):
         why = f"{named('partition', behind)} not copied yet"
         return _wait(record, why) if facts.is_copying else Next(act=Act.COPY, record=record, why=why)
     return Next(act=Act.STORE, record=record.entered(State.DRAINED, now_ms))
+
+
+def _lag(ends: Mapping[str, tuple[Ends, ...]], progress: Mapping[str, tuple[int, ...]]) -> int:
+    """Return how many records are not copied yet, by their offsets."""
+    pairs = (pair for topic, of_topic in ends.items() for pair in zip(of_topic, progress.get(topic, ()), strict=False))
+    return sum(max(0, end.high - copied) for end, copied in pairs)
 
 
 def _behind(ends: Mapping[str, tuple[int, ...]], progress: Mapping[str, tuple[int, ...]]) -> list[str]:
@@ -286,8 +316,21 @@ def _behind(ends: Mapping[str, tuple[int, ...]], progress: Mapping[str, tuple[in
 
 
 def _drained(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int) -> Next:
-    del facts, watch, terms, now_ms
-    return Next(act=Act.PROVE, record=record)
+    del watch, now_ms
+    # Behind the ends there is nothing to copy: the flows are held meanwhile, since the end of their runs takes long.
+    return _hold(Act.PROVE, record, facts, terms)
+
+
+def _hold(act: Act, record: SwitchRecord, facts: Facts, terms: Terms) -> Next:
+    """Return an act that holds the flows, which the record says before."""
+    if facts.latches is None:
+        return _wait(record, "the latches of the flows cannot be read")
+    wanted = (*record.flows, *terms.back)
+    found = {flow: facts.latches[flow] for flow in wanted}
+    if others := [flow for flow, one in found.items() if one.is_held and one.by != terms.by]:
+        return _wait(record, f"{named('flow', others)} held by others: mirror release")
+    intended = {flow: one.generation + (not one.is_held) for flow, one in found.items()}
+    return Next(act=act, record=replace(record, latches=intended))
 
 
 def _proved(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int) -> Next:
@@ -307,22 +350,18 @@ def _moved_groups(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms
     if facts.busy_groups is None or facts.positions is None or facts.latches is None:
         return _wait(record, "the groups of the source, or the latches of the flows, cannot be read")
     if {*facts.busy_groups} & record.groups.keys() or dict(facts.positions) != dict(record.groups):
-        if record.latches and _ours(record, facts, terms):
-            # The round that moves groups needs flows that are not held.
-            return Next(act=Act.RELEASE, record=record)
-        again = replace(record, groups={}, latches={}, rested={}, opening=False)
+        again = replace(record, groups={}, opening=False)
         return Next(act=Act.STORE, record=again.entered(State.PROVED, now_ms, "groups have gone on on the source"))
-    wanted = (*record.flows, *terms.back)
-    found = {flow: facts.latches[flow] for flow in wanted}
-    if others := [flow for flow, one in found.items() if one.is_held and one.by != terms.by]:
-        return _wait(record, f"{named('flow', others)} held by others: mirror release")
-    if not all(one.is_held and record.rested.get(flow) == one.generation for flow, one in found.items()):
-        intended = {flow: one.generation + (not one.is_held) for flow, one in found.items()}
-        return Next(act=Act.HOLD, record=replace(record, latches=intended))
+    held = [flow for flow in _ours(record, facts, terms) if record.rested.get(flow) == facts.latches[flow].generation]
+    if {*held} != {*record.flows, *terms.back}:
+        return _hold(Act.HOLD, record, facts, terms)
     if facts.denied_everywhere is None and record.fence == "acl":
         return _wait(record, "the ACLs of the source cannot be read")
     if facts.ends is None or facts.target_ends is None or facts.topics is None:
         return _wait(record, "the ends of both clusters' logs cannot be read")
+    if now_ms - record.ends_ms < terms.quiet_ms:
+        # That they have not moved since, the comparison with the fenced ends has shown.
+        return _wait(record, f"waiting until nothing has moved for {terms.quiet_ms // 1000} s")
     if not record.opening:
         return Next(act=Act.STORE, record=replace(record, opening=True))
     opened = replace(record, open_ms=now_ms, target_ends=dict(facts.target_ends))

@@ -18,7 +18,7 @@ from mirror.switch.machine import CUTOVER, LEASE_MS, Act, Machine, Next, StepRes
 from mirror.switch.record import State, SwitchRecord, begin
 
 _CHANGES: Final = frozenset(
-    {Act.FENCE, Act.UNFENCE, Act.LIFT, Act.HOLD, Act.END_COPIES, Act.RELEASE, Act.ABORT_OPEN, Act.SWITCH}
+    {Act.FENCE, Act.UNFENCE, Act.LIFT, Act.PROVE, Act.HOLD, Act.END_COPIES, Act.RELEASE, Act.ABORT_OPEN, Act.SWITCH}
 )
 """What an operator may not do any more that was replaced."""
 

@@ -23,26 +23,28 @@ from mirror.switch.record_topic import KafkaRecordTopic
 from mirror.wire.error_codes import SECURITY_DISABLED
 
 if TYPE_CHECKING:
-    from mirror.client import AclBinding, ProducerState, TopicDescription
+    from mirror.client import AclBinding, ProducerState
     from mirror.config.models import MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
+    from mirror.switch.reading import FactReader
 
 _log: Final = logging.getLogger(__name__)
 
 _PORTION: Final = 500
 """Partitions whose producers are asked for at once: a leader sends all that it remembers."""
-_TOPIC_ACLS: Final = AclFilter(ResourceType.TOPIC)
 
 
-def blockers(
-    config: MirrorConfig, switch: SwitchConfig, source: Admin, target: Admin, topics: dict[str, TopicDescription]
-) -> Iterator[str]:
+def blockers(config: MirrorConfig, switch: SwitchConfig, reader: FactReader) -> Iterator[str]:
     """Yield a line for each reason why the switch cannot begin now. Raises KafkaError, FlowError."""
+    source, target, topics = reader.source, reader.target, reader.topics()
     if not topics:
         yield "the flows select no topic of the source"
     yield from held(config, switch)
     options = config.clusters[config.flows[switch.flows[0]].target].client_options()
     yield from _of_acls(switch, source, target, topics, options)
+    if switch.deny_read:
+        for name, why in why_not_fenced(reader.groups(topics), _acls(source, ResourceType.GROUP) or ()):
+            yield f"group {name}: {why}; create the ACLs of its clients first"
     yield from _of_replicas(target, topics)
     yield from _of_transactions(switch, source, topics)
     waivers = Waivers.parse([*switch.waive])
@@ -82,8 +84,8 @@ def denied_by_switches(options: Mapping[str, object], target: Admin) -> set[str]
 def _of_acls(
     switch: SwitchConfig, source: Admin, target: Admin, topics: Collection[str], options: Mapping[str, object]
 ) -> Iterator[str]:
-    on_source = _acls(source)
-    on_target = _acls(target)
+    on_source = _acls(source, ResourceType.TOPIC)
+    on_target = _acls(target, ResourceType.TOPIC)
     if switch.fence == "acl":
         if on_source is None:
             yield 'the source has no authorizer: use fence = "hook"'
@@ -104,10 +106,10 @@ def _of_acls(
                 yield f"topic {topic}: the target does not allow WRITE to {who}; grant it, or waive the topic"
 
 
-def _acls(admin: Admin) -> tuple[AclBinding, ...] | None:
-    """Return the ACLs of topics; None without an authorizer. Raises KafkaError."""
+def _acls(admin: Admin, of: ResourceType) -> tuple[AclBinding, ...] | None:
+    """Return the ACLs of topics or groups; None without an authorizer. Raises KafkaError."""
     try:
-        return admin.describe_acls(_TOPIC_ACLS)
+        return admin.describe_acls(AclFilter(of))
     except BrokerError as error:
         if error.code == SECURITY_DISABLED:
             return None

@@ -19,7 +19,7 @@ from mirror.spark.ledger.status_table import read_reported
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight.flow_groups import rules_of
 from mirror.spark.run_control import RunControlClient
-from mirror.switch.acl_fence import DENIALS, denied
+from mirror.switch.acl_fence import DENIALS, GROUP_DENIALS, denied
 from mirror.switch.facts import Ends, Facts, FlowLatch
 from mirror.switch.pause import FlowPace
 from mirror.switch.record import State, SwitchRecord
@@ -41,8 +41,8 @@ class FactReader:
     def __init__(self, config: MirrorConfig, switch: SwitchConfig, source: Admin, target: Admin) -> None:
         self._config: Final = config
         self._switch: Final = switch
-        self._source: Final = source
-        self._target: Final = target
+        self.source: Final = source
+        self.target: Final = target
         self._flows: Final = [config.flows[name] for name in switch.flows]
         self._back: Final = [config.flows[name] for name in switch.back]
 
@@ -61,7 +61,7 @@ class FactReader:
         except KafkaError as error:
             away = str(error)
         try:
-            self._target.describe_cluster(timeout_ms=_CALL_MS)
+            self.target.describe_cluster(timeout_ms=_CALL_MS)
         except KafkaError as error:
             if not record.fences:
                 raise
@@ -71,15 +71,19 @@ class FactReader:
     def _with_fence(self, known: Facts, record: SwitchRecord) -> Facts:
         if (record.fence or self._switch.fence) != "acl":
             return known
-        each = [denied(acls) for acls in self._source.describe_acls_by_broker(DENIALS, timeout_ms=_CALL_MS).values()]
+        each = [denied(acls) for acls in self.source.describe_acls_by_broker(DENIALS, timeout_ms=_CALL_MS).values()]
         everywhere = frozenset.intersection(*each) if each else frozenset[str]()
-        return replace(known, denied=frozenset[str]().union(*each), denied_everywhere=everywhere)
+        known = replace(known, denied=frozenset[str]().union(*each), denied_everywhere=everywhere)
+        if record.denied_groups or (self._switch.deny_read and not record.fence_ms):
+            of_groups = self.source.describe_acls_by_broker(GROUP_DENIALS, timeout_ms=_CALL_MS).values()
+            return replace(known, read_denied=frozenset[str]().union(*map(denied, of_groups)))
+        return known
 
     def _of_both(self, record: SwitchRecord) -> Facts:
         """Return the facts that are needed before the switch is open. Raises KafkaError."""
         state = record.state
-        known = Facts(denied_on_target=self._denied_on_target() if state is State.READY else None)
-        if record.latches or state is State.MOVED or record.rollback:
+        known = Facts()
+        if record.latches or state in {State.DRAINED, State.MOVED} or record.rollback:
             # Those of the way back are on the source.
             known = replace(known, latches=self._latches((*self._flows, *self._back)))
         known = self._with_fence(known, record)
@@ -87,36 +91,41 @@ class FactReader:
             return known
         topics = self.topics()
         known = replace(known, topics={name: len(one.partitions) for name, one in topics.items()})
-        if state is State.READY:
+        if state is State.READY and record.fence_ms:
             return known
-        ends = ends_of(self._source, topics)
+        ends = ends_of(self.source, topics)
         known = replace(known, ends=ends)
-        if state is State.FENCED:
+        if state in {State.READY, State.FENCED}:
             tps = [TopicPartition(name, one.partition) for name, topic in topics.items() for one in topic.partitions]
-            return replace(
+            known = replace(
                 known,
-                open_transactions=open_transactions(self._source, ends),
                 progress=self._progress(tps),
-                is_copying=all(is_alive(self._target, flow.name) for flow in self._flows),
+                is_copying=all(is_alive(self.target, flow.name) for flow in self._flows),
             )
-        if state in {State.PROVED, State.MOVED}:
+        if state is State.FENCED:
+            known = replace(known, open_transactions=open_transactions(self.source, ends))
+        if state in {State.PROVED, State.MOVED} or (state is State.READY and self._switch.deny_read):
             busy, positions = self._groups(topics)
             known = replace(known, busy_groups=busy, positions=positions)
         if state is State.MOVED:
-            there = ends_of(self._target, self._target.describe_topics(topics, timeout_ms=_CALL_MS))
+            there = ends_of(self.target, self.target.describe_topics(topics, timeout_ms=_CALL_MS))
             known = replace(known, target_ends={name: tuple(one.high for one in ends) for name, ends in there.items()})
         return known
 
     def topics(self) -> dict[str, TopicDescription]:
         """Return the topics that the flows select on the source, but for heartbeats, which the flow itself writes."""
-        listed = self._source.list_topics(timeout_ms=_CALL_MS)
+        listed = self.source.list_topics(timeout_ms=_CALL_MS)
         names = {name for flow in self._flows for name in select_topics(flow, listed)} - {HEARTBEATS}
         return {name: listed[name] for name in sorted(names)}
 
+    def groups(self, topics: Collection[str]) -> set[str]:
+        """Return the groups that move: those of the flows with positions on ``topics``. Raises KafkaError."""
+        return {*self._groups(topics)[1]}
+
     def clients(self, record: SwitchRecord) -> tuple[dict[str, tuple[int, ...]], set[str]]:
         """Return the ends of the target's logs, and the moved groups with members there. Raises KafkaError."""
-        ends = ends_of(self._target, self._target.describe_topics(record.topics, partial=True, timeout_ms=_CALL_MS))
-        listed = self._target.list_groups(kinds=GROUP_KINDS, timeout_ms=_CALL_MS) if record.groups else {}
+        ends = ends_of(self.target, self.target.describe_topics(record.topics, partial=True, timeout_ms=_CALL_MS))
+        listed = self.target.list_groups(kinds=GROUP_KINDS, timeout_ms=_CALL_MS) if record.groups else {}
         members = {name for name in record.groups if name in listed and listed[name].state not in _AT_REST}
         return {topic: tuple(one.high for one in of_topic) for topic, of_topic in ends.items()}, members
 
@@ -125,13 +134,13 @@ class FactReader:
         options = self._config.clusters[self._flows[0].target].client_options()
         rates = {flow.name: read_reported(options, flow.name)[0].rate for flow in self._flows}
         return [
-            FlowPace(name, is_alive(self._target, name), None if rate is None else rate.bytes_per_second)
+            FlowPace(name, is_alive(self.target, name), None if rate is None else rate.bytes_per_second)
             for name, rate in rates.items()
         ]
 
     def _denied_on_target(self) -> Collection[str]:
         try:
-            return denied(self._target.describe_acls(DENIALS, timeout_ms=_CALL_MS))
+            return denied(self.target.describe_acls(DENIALS, timeout_ms=_CALL_MS))
         except BrokerError as error:
             if error.code == SECURITY_DISABLED:
                 return frozenset()
@@ -150,9 +159,9 @@ class FactReader:
         copied: dict[TopicPartition, int] = {}
         for flow in self._flows:
             of_flow = {tp for tp in tps if flow.includes(tp.topic)}
-            copied |= {tp: one.offset for tp, one in read_progress(self._target, flow.name, of_flow).items()}
+            copied |= {tp: one.offset for tp, one in read_progress(self.target, flow.name, of_flow).items()}
         if without := [tp for tp in tps if tp not in copied]:
-            firsts = self._source.list_offsets(dict.fromkeys(without, EARLIEST), timeout_ms=_CALL_MS)
+            firsts = self.source.list_offsets(dict.fromkeys(without, EARLIEST), timeout_ms=_CALL_MS)
             copied |= {tp: one.offset for tp, one in firsts.items()}
         found: dict[str, list[int]] = {}
         for tp in sorted(tps):
@@ -161,7 +170,7 @@ class FactReader:
 
     def _groups(self, topics: Collection[str]) -> tuple[set[str], dict[str, str]]:
         """Return the groups of the flows on the source that have members, and a hash of where each group is."""
-        listed = self._source.list_groups(kinds=GROUP_KINDS, timeout_ms=_CALL_MS)
+        listed = self.source.list_groups(kinds=GROUP_KINDS, timeout_ms=_CALL_MS)
         names = [
             name
             for name in sorted(listed)
@@ -169,7 +178,7 @@ class FactReader:
             and not matches(self._switch.waive, name)
         ]
         positions: dict[str, str] = {}
-        committed = self._source.offsets_of_groups_async(names, _CALL_MS).result() if names else {}
+        committed = self.source.offsets_of_groups_async(names, _CALL_MS).result() if names else {}
         for name in names:
             offsets = sorted((tp, one.offset) for tp, one in committed[name].items() if tp.topic in topics)
             if offsets:

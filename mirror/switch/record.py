@@ -78,6 +78,8 @@ class SwitchRecord:
     """The topics that are fenced."""
     denied: tuple[str, ...] = ()
     """Of these, the topics on which this switch creates the denial: the others had it before."""
+    denied_groups: tuple[str, ...] = ()
+    """The groups on which this switch creates the denial of READ."""
     fence_ms: int = 0
     """When the fence was intended: producers may be refused from then on."""
     hook_fenced: bool = False
@@ -85,7 +87,9 @@ class SwitchRecord:
     shown_ms: int = 0
     """When each broker showed the fence."""
     ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The fenced ends; none as long as it was not quiet for long enough."""
+    """The fenced ends; none before they have settled."""
+    ends_ms: int = 0
+    """Since when nothing has moved, as of when the ends were stored."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Of a failover: the topic ids on the source, as the flows knew them last."""
     copied: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -109,6 +113,8 @@ class SwitchRecord:
     """When ``hook-switch`` was done."""
     rollback: str = ""
     """Why it is rolled back; nothing else happens from then on."""
+    lifted_ms: int = 0
+    """When a rollback has found that nothing of the fence is left."""
     unfenced: str = ""
     """Of a failover whose source answered: why it was not fenced."""
     ended: Mapping[str, int] = field(default_factory=dict)
@@ -126,7 +132,8 @@ class SwitchRecord:
     @property
     def fences(self) -> bool:
         """Whether producers may be refused on the source for a switch that is not open."""
-        return self.fence_ms > 0 and not self.state.is_open and self.state is not State.ROLLED_BACK
+        is_over = self.state.is_open or self.state is State.ROLLED_BACK
+        return self.fence_ms > 0 and not self.lifted_ms and not is_over
 
     def entered(self, state: State, now_ms: int, why: str = "") -> SwitchRecord:
         """Return the record in another state, with the step that leads there."""

@@ -44,6 +44,9 @@ class Site:
     def unix_ms(self) -> int:
         return SystemClock().unix_ms() + self.ahead_ms
 
+    def now(self) -> int:
+        return SystemClock().now() + self.ahead_ms
+
     def pause(self, seconds: float) -> None:
         self.ahead_ms += round(seconds * 1000)
 

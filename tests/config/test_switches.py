@@ -51,6 +51,7 @@ def test_an_unknown_switch_is_named_with_those_that_there_are(read: Load) -> Non
         (SWITCH + "quiet-second = 3\n", 'did you mean "quiet-seconds"?'),
         (SWITCH + 'back = ["paris-berlin"]\n', "must copy from berlin to paris, back from where the switch leads"),
         (SWITCH + 'fence = "hook"\n', 'hook-fence = (not set): required with fence = "hook"'),
+        (SWITCH + 'fence = "hook"\nhook-fence = ["x"]\ndeny-read = true\n', "deny-read = true: has no effect"),
         (SWITCH + 'hook-fence = ["x"]\n', 'has no effect unless fence = "hook": remove the key'),
         (SWITCH + "deadline-seconds = 30\n", "must be more than quiet-seconds (30)"),
         (SWITCH + 'waive = ["("]\n', "not a regular expression"),

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.config.load import load
+from mirror.errors import FlowHeld
 from mirror.relay.progress.flow_topic import inventory_topic_of, latch_topic_of
 from mirror.relay.progress.latch import Role, set_latch
 from mirror.spark.preflight.flow_groups import open_sync
@@ -51,10 +52,10 @@ class Site:
         ((position,),) = [group["positions"] for group in found["groups"] if group["group"] == GROUP]
         return status, position
 
-    def round(self) -> None:
+    def round(self, holder: str = "") -> None:
         config = load(self.file)
         (flow,) = config.select()
-        with open_sync(config, flow) as sync:
+        with open_sync(config, flow, holder=holder) as sync:
             sync.round()
 
     def commit(self, source: int | None = None, target: int | None = None) -> None:
@@ -98,6 +99,18 @@ def test_a_group_of_a_held_flow_is_not_resumed(site: Site) -> None:
     refused = CliRunner().invoke(app, ["groups", "--config", str(site.file), "--flow", FLOW, "--resume", GROUP])
     assert (refused.exit_code, "by ada on h1: loss" in refused.stderr) == (4, True), refused.output
     assert site.position()[1]["reason"] == "taken-over"
+
+
+def test_the_switch_that_holds_a_flow_moves_its_groups(site: Site) -> None:
+    site.pair.target.add_topic(latch_topic_of(FLOW))
+    site.commit(source=137)
+    options = {"bootstrap.servers": site.pair.target.bootstrap}
+    set_latch(options, FLOW, Role.HELD, reason="cut over", by="switch s", now_ms=1)
+    for other in ("", "switch t"):
+        with pytest.raises(FlowHeld):
+            site.round(other)
+    site.round("switch s")
+    assert site.pair.target.groups[GROUP][TARGET].offset == 137
 
 
 def test_the_way_back_is_shown(site: Site) -> None:

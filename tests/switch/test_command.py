@@ -149,7 +149,7 @@ def test_a_step_that_fails_until_the_deadline_is_rolled_back() -> None:
     assert "deadline-seconds (600) have passed" in record.rollback
 
 
-@pytest.mark.parametrize("act", [Act.FENCE, Act.HOLD])
+@pytest.mark.parametrize("act", [Act.FENCE, Act.PROVE, Act.MOVE])
 def test_a_step_that_is_refused_is_rolled_back_at_once(act: Act) -> None:
     world, record = run_failing(act, [], AuthorizationFailed("no ALTER on the cluster", 31))
     assert (record.state, record.rollback) == (State.ROLLED_BACK, "no ALTER on the cluster")

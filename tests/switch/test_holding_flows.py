@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -78,6 +79,37 @@ def test_flows_are_held_at_the_same_time(site: ClusterSite, monkeypatch: pytest.
 
     monkeypatch.setattr(acting, "hold", hold)
     assert site.act(Act.HOLD, replace(MOVED, latches={"f": 1, "g": 1}), replace(FACTS, latches=FREE)).ok
+
+
+def test_a_comparison_that_fails_does_not_wait_for_the_flows_that_are_held_beside_it(
+    site: ClusterSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prove(*_: object) -> tuple[int, str]:
+        return 3, '{"flows": [{"error": "both clusters differ", "partitions": []}]}'
+
+    monkeypatch.setattr(site, "_run", prove)
+    began_s = time.monotonic()
+    result = site.act(Act.PROVE, replace(MOVED, latches={"f": 1, "g": 1}), replace(FACTS, latches=FREE))
+    assert (result.ok, "both clusters differ" in result.why) == (False, True)
+    assert time.monotonic() - began_s < holding.SETTLED_MS / 2000
+
+
+def test_flows_are_held_while_both_clusters_are_compared(site: ClusterSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = threading.Event()
+
+    def hold(*_: object, **__: object) -> HoldOutcome:
+        held.set()
+        return HoldOutcome(latch=Latch(role=Role.HELD))
+
+    def prove(*_: object) -> tuple[int, str]:
+        assert held.wait(10)
+        return 0, '{"flows": [{"error": "", "partitions": [], "proof": "hash"}]}'
+
+    monkeypatch.setattr(acting, "hold", hold)
+    monkeypatch.setattr(site, "_run", prove)
+    record = replace(MOVED, ends={}, latches={"f": 1, "g": 1})
+    result = site.act(Act.PROVE, record, replace(FACTS, latches=FREE))
+    assert (result.ok, result.held, dict(result.evidence)) == (True, True, {"f": "hash", "g": "hash"})
 
 
 def test_a_way_back_that_others_hold_is_a_blocker_and_is_named(

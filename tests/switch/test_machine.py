@@ -64,7 +64,10 @@ def step(record: SwitchRecord, now_ms: int = 111_000, terms: Terms = TERMS, **ch
         (DRAINED, {}, Act.PROVE, State.DRAINED),
         (PROVED, {"busy_groups": {"g"}}, Act.WAIT, State.PROVED),
         (PROVED, {}, Act.MOVE, State.PROVED),
-        (MOVED, {"busy_groups": {"g"}}, Act.RELEASE, State.MOVED),
+        (SwitchRecord(state=State.READY), {"denied": set(), "progress": {"t": (4,)}}, Act.WAIT, State.READY),
+        (DRAINED, {"latches": {"f": OURS._replace(by="ann")}}, Act.WAIT, State.DRAINED),
+        (MOVED, {"busy_groups": {"g"}}, Act.STORE, State.PROVED),
+        (replace(MOVED, ends_ms=101_001), {}, Act.WAIT, State.MOVED),
         (MOVED, {"positions": {"g": "at 4"}, "latches": {"f": FREE}}, Act.STORE, State.PROVED),
         (MOVED, {"latches": {"f": FREE}}, Act.HOLD, State.MOVED),
         (replace(MOVED, rested={}), {}, Act.HOLD, State.MOVED),
@@ -162,6 +165,52 @@ def test_a_check_that_is_old_is_repeated_before_the_fence() -> None:
     assert step(ready, 700_000, denied=set())[0] is Act.FENCE
     act, after = step(ready, 700_001, denied=set())
     assert (act, after.state, after.fence_ms) == (Act.STORE, State.PLANNED, 0)
+
+
+def test_a_fence_of_consumers_is_removed_exactly_and_only_where_the_switch_created_it() -> None:
+    terms = replace(TERMS, deny_read=True)
+    known: dict[str, Any] = {"denied": set(), "positions": {"g": "at 3", "h": "at 0"}, "read_denied": {"h"}}
+    act, fenced = step(SwitchRecord(state=State.READY), terms=terms, **known)
+    assert (act, fenced.denied_groups) == (Act.FENCE, ("g",))
+    assert step(fenced, terms=terms, **known | {"denied": {"t"}})[0] is Act.FENCE
+    _, shown = step(fenced, terms=terms, **known | {"denied": {"t"}, "read_denied": {"g", "h"}})
+    assert shown.state is State.FENCED
+    rolling = replace(shown, rollback="x")
+    assert step(rolling, denied=set(), read_denied={"g", "h"})[0] is Act.UNFENCE
+    assert step(rolling, denied=set(), read_denied={"h"})[1].state is State.ROLLED_BACK
+    assert step(SwitchRecord(state=State.READY), **known)[1].denied_groups == ()
+
+
+def test_producers_are_fenced_once_little_is_left_to_copy() -> None:
+    terms = replace(TERMS, lag_records=2)
+    ready = SwitchRecord(state=State.READY)
+    assert step(ready, terms=terms, denied=set(), progress={"t": (3,)})[1].fence_ms > 0
+    far: dict[str, Any] = {"denied": set(), "progress": {"t": (2,)}}
+    assert step(ready, terms=terms, **far) == (Act.WAIT, ready)
+    assert step(ready, terms=terms, **far, is_copying=False) == (Act.COPY, ready)
+
+
+def test_the_ends_settle_first_and_the_switch_opens_only_after_quiet_seconds() -> None:
+    settled = decide(FENCED, FACTS, quiet(100_000), TERMS, 105_000)
+    assert (settled.record.ends, settled.record.ends_ms) == ({"t": (5,)}, 100_000)
+    assert decide(FENCED, FACTS, quiet(100_000), TERMS, 104_999).act is Act.WAIT
+    assert step(replace(MOVED, ends_ms=100_000), 109_999)[0] is Act.WAIT
+    assert step(replace(MOVED, ends_ms=100_000), 110_000)[1].opening
+
+
+def test_a_hold_that_came_to_nothing_beside_the_proof_is_repeated() -> None:
+    _, intended = step(replace(DRAINED, latches={}), latches={"f": FREE})
+    assert intended.latches == {"f": 5}
+    result = StepResult(ok=True, evidence={"f": "hash"}, held=True)
+    assert applied(intended, Act.PROVE, result, 1).rested == {"f": 5}
+    again = applied(intended, Act.PROVE, replace(result, held=False), 1)
+    assert again.state is State.PROVED
+    assert step(replace(again, state=State.MOVED, groups={"g": "at 3"}), latches={"f": OURS})[0] is Act.HOLD
+
+
+def test_a_rollback_that_waits_for_latches_says_that_producers_are_not_fenced() -> None:
+    act, after = step(replace(MOVED, rollback="x"), denied=set(), latches=None, target_away="gone")
+    assert (act, after.lifted_ms, after.fences) == (Act.WAIT, 111_000, False)
 
 
 def test_a_hook_that_may_have_fenced_is_called_to_lift_it() -> None:

@@ -68,12 +68,7 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
 def test_the_fence_is_read_of_each_broker(site: Site) -> None:
     ready = replace(FENCED, state=State.READY)
     facts = site.reader.read(ready)
-    assert (facts.topics, facts.denied, facts.denied_everywhere, facts.denied_on_target) == (
-        {"t": 1},
-        set(),
-        set(),
-        set(),
-    )
+    assert (facts.topics, facts.denied, facts.denied_everywhere) == ({"t": 1}, set(), set())
     site.source.create_acls([write_denial("t"), write_denial("u")])
     facts = site.reader.read(replace(ready, rollback="x"))
     assert (facts.topics, facts.denied, facts.denied_everywhere) == (None, {"t", "u"}, {"t", "u"})
@@ -166,7 +161,7 @@ def test_a_producer_without_an_id_is_said_to_be_one(site: Site) -> None:
 def test_topics_without_acls_and_writers_that_the_target_refuses_are_named(site: Site) -> None:
     def found() -> list[str]:
         switch = site.config.switch("s")
-        return [*blockers(site.config, switch, site.source, site.target, site.reader.topics())]
+        return [*blockers(site.config, switch, FactReader(site.config, switch, site.source, site.target))]
 
     assert any(line.startswith("topic t: no ACL of the source concerns it") for line in found())
     site.source.create_acls([topic("t", AclOperation.WRITE)])
@@ -181,7 +176,7 @@ def test_a_topic_that_is_coupled_by_transactions_is_named_unless_it_is_waived(si
 
     def found(waived: tuple[str, ...] = ()) -> list[str]:
         switch = site.config.switch("s").model_copy(update={"waive": waived})
-        lines = blockers(site.config, switch, site.source, site.target, site.reader.topics())
+        lines = blockers(site.config, switch, FactReader(site.config, switch, site.source, site.target))
         return [line for line in lines if "transactions" in line]
 
     (line,) = found()
@@ -193,6 +188,6 @@ def test_brokers_that_do_not_say_who_writes_keep_no_switch_from_beginning(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     del site.pair.source.versions[Api.DESCRIBE_PRODUCERS]  # before Apache Kafka 2.8
-    lines = [*blockers(site.config, site.config.switch("s"), site.source, site.target, site.reader.topics())]
+    lines = [*blockers(site.config, site.config.switch("s"), site.reader)]
     assert not any("transactions" in line for line in lines)
     assert "whether transactions couple partition t-0 to other topics is not known" in caplog.text

@@ -187,8 +187,8 @@ class Site:
             return Facts(denied_on_target=set(w.target.denied), latches=latches)
         if w.source.away:
             return Facts(source_away="away")
-        latches = dict(w.latches) if record.latches or state is State.MOVED or record.rollback else None
-        known = self._with_fence(Facts(denied_on_target=set(w.target.denied), latches=latches))
+        reads = record.latches or state in {State.DRAINED, State.MOVED} or record.rollback
+        known = self._with_fence(Facts(latches=dict(w.latches) if reads else None))
         if record.rollback:
             return known
         progress = {topic: (n,) for topic, n in w.progress.items()}
@@ -246,9 +246,10 @@ class Site:
                 copied = {topic: log[: len(w.source.logs[topic])] for topic, log in w.target.logs.items()}
                 if w.source.away:
                     return StepResult(ok=False, why="away", retry=True)
-                return StepResult(ok=copied == w.source.logs, why="not equal", evidence={FLOW: "hash"})
+                self._latch(Act.HOLD, record, facts)
+                return StepResult(ok=copied == w.source.logs, why="not equal", evidence={FLOW: "hash"}, held=True)
             case Act.MOVE:
-                if w.latches[FLOW].is_held:
+                if w.latches[FLOW].is_held and w.latches[FLOW].by != TERMS.by:
                     return StepResult(ok=False, why="held", retry=True)
                 w.group_there = w.group
                 return StepResult(ok=True, evidence={"g": str(w.group)})
@@ -261,7 +262,7 @@ class Site:
                 one = w.latches[BACK]
                 if one.is_held and one.by == TERMS.by:
                     w.latches[BACK] = FlowLatch(is_held=False, generation=one.generation + 1, by=TERMS.by)
-        return StepResult(ok=True)
+        return StepResult(ok=True, held=act is Act.HOLD)
 
     def _latch(self, act: Act, record: SwitchRecord, facts: Facts) -> None:
         """Compare and set, as set_latch does: a flow that was held or released since the facts stays as it is."""

@@ -12,7 +12,7 @@ import typer
 
 from mirror.cli.console import print_error, print_notice, print_warning
 from mirror.cli.options import AsJson, Config, Debug, SecretsDir
-from mirror.cluster.acls import write_denial
+from mirror.cluster.acls import read_denial, write_denial
 from mirror.config.load import load
 from mirror.errors import MirrorError, SeveralErrors, printable
 from mirror.exit_status import ATTENTION, DONE, FAILED
@@ -89,6 +89,8 @@ def cutover(
         quiet_ms=switch.quiet_seconds * 1000,
         deadline_ms=switch.deadline_seconds * 1000,
         fence=switch.fence,
+        deny_read=switch.deny_read,
+        lag_records=switch.lag_records,
         back=switch.back,
         switches=bool(switch.hook_switch),
         hook_ms=switch.hook_seconds * 1000 if switch.hook_fence or switch.hook_switch else 0,
@@ -162,6 +164,8 @@ def _dry_run(config: MirrorConfig, switch: SwitchConfig, site: ClusterSite) -> i
     if switch.fence == "acl":
         for topic in topics:
             print(printable(f"creates on the source: {write_denial(topic)}"))
+        for group in sorted(site.reader.groups(topics)) if switch.deny_read else ():
+            print(printable(f"creates on the source: {read_denial(group)}"))
     else:
         print(printable(f"runs: {' '.join(switch.hook_fence)}"))
     print(f"waits until {len(topics)} topics have been quiet for {switch.quiet_seconds} s; copies the rest")
@@ -170,7 +174,7 @@ def _dry_run(config: MirrorConfig, switch: SwitchConfig, site: ClusterSite) -> i
         print(printable(f"runs: {' '.join(switch.hook_switch)}"))
     for line in expected_pause(switch.quiet_seconds, site.reader.paces(), len((*switch.flows, *switch.back))):
         print(printable(line))
-    found = [*blockers(config, switch, site.source, site.target, topics)]
+    found = [*blockers(config, switch, site.reader)]
     for line in found:
         print_warning(line)
     return ATTENTION if found else DONE

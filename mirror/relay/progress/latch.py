@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
-from mirror.errors import Fenced, FlowHeld, LatchMoved, printable
+from mirror.errors import Fenced, FlowHeld, KafkaTimeout, LatchMoved, printable
 from mirror.relay.progress.fenced_writer import FencedWriter, transactional_id
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, latch_topic_of
 from mirror.relay.progress.stored_record import decode, encode
@@ -104,12 +104,13 @@ def changed(
 #   test_held_run.py::test_a_run_that_has_read_the_latch_before_it_was_held_claims_and_copies_nothing
 # Test: tests/spark/driver/test_held_run.py::test_a_run_of_an_older_generation_does_nothing_more
 # Test: tests/spark/test_holding.py::test_a_round_of_a_held_flow_stores_nothing_however_often_it_tries
-def check(latch: Latch, flow: str, began: int | None = None) -> int:
+def check(latch: Latch, flow: str, began: int | None = None, holder: str = "") -> int:
     """Return the generation under which a writer of ``flow`` may go on. Pure.
 
-    ``began`` is the generation under which it began; None: it begins now. Raises FlowHeld, LatchMoved.
+    ``began`` is the generation under which it began; None: it begins now. ``holder`` is whose hold lets it write,
+    which is that of its own switch. Raises FlowHeld, LatchMoved.
     """
-    if latch.is_held:
+    if latch.is_held and not (holder and latch.by == holder):
         raise FlowHeld(f"flow {flow} is {latch.held_line(flow)}")
     if began is not None and latch.generation != began:
         raise LatchMoved(
@@ -121,16 +122,17 @@ def check(latch: Latch, flow: str, began: int | None = None) -> int:
 class LatchCheck:
     """The latch as one writer obeys it, from its beginning to its end. Its calls wait for the target."""
 
-    def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
+    def __init__(self, target_options: Mapping[str, object], flow: str, holder: str = "") -> None:
         """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
         self._options: Final = target_options
         self._flow: Final = flow
+        self._holder: Final = holder
         self._generation: int | None = None
 
     def __call__(self) -> None:
         """Read the latch. Raises FlowHeld, LatchMoved, KafkaError: the writer may not go on."""
         latch = read_latch(self._options, self._flow)
-        self._generation = check(latch, self._flow, self._generation)
+        self._generation = check(latch, self._flow, self._generation, self._holder)
 
 
 def read_latch(target_options: Mapping[str, object], flow: str, timeout_ms: int = READ_MS) -> Latch:
@@ -164,30 +166,37 @@ def set_latch(
     now_ms: int,
     expected: int | None = None,
     takes_over: bool = False,
-    timeout_ms: int = READ_MS,
+    timer: Timer | None = None,
 ) -> Latch:
     """Store the latch after a change, as :func:`changed` says, and return it; its topic has to exist.
 
     It compares and sets: it is stored under a fence, so that of two changes at once the later one sees the earlier. The
     fence is that of the flow's changes to topics and ACLs, whose rounds store nothing afterwards.
 
-    Raises LatchMoved, KafkaError.
+    ``timer`` (:data:`READ_MS` by default) limits each call, and nothing is sent once it has expired. Raises LatchMoved,
+    KafkaError.
     """
+    timer = timer or Timer(SystemClock(), READ_MS)
     topic = FlowTopic(target_options, latch_topic_of(flow))
     change = partial(changed, role=role, reason=reason, by=by, now_ms=now_ms, expected=expected, takes_over=takes_over)
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(Fenced):
-            return _compare_and_set(topic, flow, timeout_ms, change)
-    return _compare_and_set(topic, flow, timeout_ms, change)
+            return _compare_and_set(topic, flow, timer, change)
+    return _compare_and_set(topic, flow, timer, change)
 
 
-def _compare_and_set(topic: FlowTopic, flow: str, timeout_ms: int, change: Callable[[Latch], Latch]) -> Latch:
-    writer = FencedWriter(topic, transactional_id(flow), timeout_ms)
+# Invariant: A latch is not stored later than the time that its caller has: another operator may have gone on since.
+# Test: tests/relay/progress/test_latch.py::test_a_latch_is_not_stored_once_its_time_has_passed
+def _compare_and_set(topic: FlowTopic, flow: str, timer: Timer, change: Callable[[Latch], Latch]) -> Latch:
+    left_ms = max(1, timer.remaining_ms())
+    writer = FencedWriter(topic, transactional_id(flow), left_ms)
     try:
         writer.begin()
-        found = _read(topic, timeout_ms)
+        found = _read(topic, left_ms)
         wanted = change(found)
         if wanted != found:
+            if timer.expired():
+                raise KafkaTimeout(f"the latch of flow {flow} was not stored in time")
             writer.write([KeyValue(_KEY, encode(wanted))])
     finally:
         writer.close()

@@ -37,10 +37,14 @@ def open_sync(
     *,
     beside_copies: bool = False,
     only: Collection[str] = (),
+    holder: str = "",
 ) -> GroupSync:
-    """Return the rounds of ``flow``, to be closed; if groups are named, ``only`` of these. Raises MirrorError."""
+    """Return the rounds of ``flow``, to be closed; if groups are named, ``only`` of these. Raises MirrorError.
+
+    They write although the flow is held, if ``holder`` holds it.
+    """
     rules = only_groups(rules_of(flow, patience_ms=flow.groups.interval_ms if beside_copies else 0), only)
-    return GroupSync(_access_of(config, flow), rules, SystemClock(), partners_of(config, flow))
+    return GroupSync(_access_of(config, flow, holder), rules, SystemClock(), partners_of(config, flow))
 
 
 def open_way_back(config: MirrorConfig, flow: FlowConfig, *, only: Collection[str] = ()) -> ReverseGroups:
@@ -49,13 +53,14 @@ def open_way_back(config: MirrorConfig, flow: FlowConfig, *, only: Collection[st
     return ReverseGroups(_access_of(config, flow), rules, SystemClock(), feeding, also_fed(config, flow))
 
 
-def _access_of(config: MirrorConfig, flow: FlowConfig) -> FlowAccess:
+def _access_of(config: MirrorConfig, flow: FlowConfig, holder: str = "") -> FlowAccess:
     """Return how the clusters of ``flow`` are reached, for what reads groups."""
     return FlowAccess(
         name=flow.name,
         source_options=source_options(config, flow),
         target_options=target_options(config, flow),
         policy=flow.copy_policy(),
+        holder=holder,
     )
 
 

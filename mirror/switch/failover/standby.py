@@ -82,7 +82,7 @@ class StandbyReader(FactReader):
 
     def targets_of(self, flow: FlowConfig) -> set[TopicPartition]:
         """Return the target's partitions that a flow may have copied into. Raises KafkaError."""
-        listed = self._target.list_topics(timeout_ms=_READ_MS)
+        listed = self.target.list_topics(timeout_ms=_READ_MS)
         return {
             TopicPartition(name, one.partition)
             for name, topic in listed.items()
@@ -97,7 +97,7 @@ class StandbyReader(FactReader):
         topic_ids: dict[str, str] = {}
         source_id = ""
         for flow in self._flows:
-            progress = read_progress(self._target, flow.name, targets := self.targets_of(flow))
+            progress = read_progress(self.target, flow.name, targets := self.targets_of(flow))
             for tp in targets:
                 copied.setdefault(tp.topic, {})[tp.partition] = progress[tp].offset if tp in progress else 0
             topic_ids |= {tp.topic: one.topic_id for tp, one in progress.items()}
@@ -111,9 +111,9 @@ class StandbyReader(FactReader):
         )
 
     def _with_ends(self, known: Facts, record: SwitchRecord) -> Facts:
-        ends = ends_of(self._target, self._target.describe_topics(record.topics, timeout_ms=_READ_MS))
+        ends = ends_of(self.target, self.target.describe_topics(record.topics, timeout_ms=_READ_MS))
         own = {transactional_id(flow.name, tp) for flow in self._flows for tp in self.targets_of(flow)}
-        pending = {one: at for one, at in open_transactions(self._target, ends).items() if one in own}
+        pending = {one: at for one, at in open_transactions(self.target, ends).items() if one in own}
         there = {topic: tuple(one.high for one in of_topic) for topic, of_topic in ends.items()}
         return replace(known, target_ends=there, open_transactions=pending)
 
@@ -127,7 +127,7 @@ class StandbyReader(FactReader):
         kept = intents.partitions()
         if not kept:
             return []
-        committed = self._target.offsets_of_groups_async(kept, _READ_MS).result()
+        committed = self.target.offsets_of_groups_async(kept, _READ_MS).result()
         found = []
         for group, tps in sorted(kept.items()):
             places = []
@@ -153,7 +153,7 @@ class StandbyReader(FactReader):
             table, _ = read_reported(self._target_options, flow.name)
             targets = self.targets_of(flow)
             own |= {transactional_id(flow.name, tp) for tp in targets}
-            progress = read_progress(self._target, flow.name, targets)
+            progress = read_progress(self.target, flow.name, targets)
             for tp in sorted(targets):
                 by_ms = 0 if table.confirmed is None else table.confirmed.of(tp)
                 partitions.append(_state_of(flow.name, tp, progress.get(tp), by_ms))
@@ -162,7 +162,7 @@ class StandbyReader(FactReader):
         topics = {one.topic for one in partitions}
         acls = self._acls()
         pending = open_transactions(
-            self._target, ends_of(self._target, self._target.describe_topics(topics, timeout_ms=_READ_MS))
+            self.target, ends_of(self.target, self.target.describe_topics(topics, timeout_ms=_READ_MS))
         )
         return Assessment(
             switch=self._switch.name,
@@ -182,7 +182,7 @@ class StandbyReader(FactReader):
 
     def _acls(self) -> tuple[AclBinding, ...] | None:
         try:
-            return self._target.describe_acls(AclFilter(ResourceType.TOPIC), timeout_ms=_READ_MS)
+            return self.target.describe_acls(AclFilter(ResourceType.TOPIC), timeout_ms=_READ_MS)
         except BrokerError as error:
             if error.code == SECURITY_DISABLED:
                 return None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from mirror.errors import FlowHeld, LatchMoved
+from mirror.errors import FlowHeld, KafkaTimeout, LatchMoved
 from mirror.relay.progress.flow_topic import latch_topic_of
 from mirror.relay.progress.latch import Latch, LatchCheck, Role, changed, check, parse, read_latch, set_latch
 from mirror.relay.progress.stored_record import encode
+from mirror.runtime.clock import SystemClock
+from mirror.timing import Timer
 from tests.relay.fake_pair import FLOW, FakePair
 
 HELD = Latch(role=Role.HELD, generation=3, reason="the night's loss", by="ada on h1", since_ms=1_800_000_000_000)
@@ -67,6 +71,24 @@ def test_it_is_stored_on_the_target_and_obeyed(options: dict[str, object]) -> No
     with pytest.raises(LatchMoved):
         began()
     LatchCheck(options, FLOW)()
+
+
+def test_a_latch_is_not_stored_once_its_time_has_passed(options: dict[str, object]) -> None:
+    clock = SystemClock()
+    times = iter([0, 0, 5_000])
+    clock.now = lambda: next(times)  # type: ignore[method-assign]
+    with pytest.raises(KafkaTimeout, match="was not stored in time"):
+        set_latch(options, FLOW, Role.HELD, reason="r", by="b", now_ms=1, timer=Timer(clock, 5_000))
+    assert read_latch(options, FLOW) == Latch()
+
+
+def test_a_hold_lets_its_holder_write_but_not_if_it_is_unknown(options: dict[str, object]) -> None:
+    held = set_latch(options, FLOW, Role.HELD, reason="r", by="switch s", now_ms=1)
+    LatchCheck(options, FLOW, "switch s")()
+    with pytest.raises(FlowHeld):
+        LatchCheck(options, FLOW, "switch t")()
+    with pytest.raises(FlowHeld):
+        check(replace(held, by=""), FLOW, holder="")
 
 
 def test_a_flow_that_was_never_held_has_no_topic_and_is_active(monkeypatch: pytest.MonkeyPatch) -> None:
