@@ -83,7 +83,7 @@ def play(
                 clients.start(A)
                 site.stream.start()
                 say("clusters, clients and stream are started")
-                eventually(lambda: _is_copied(site), within_s=_FIRST_S, every_s=2, what="the first copies")
+                eventually(site.is_copied, within_s=_FIRST_S, every_s=2, what="the first copies")
                 for number in range(cutovers):
                     planned = plans[number] if plans else plan(seed, number, calm=calm)
                     result = CutoverResult(number, seed, planned)
@@ -117,11 +117,6 @@ def play(
 def _shown(planned: Plan) -> str:
     kills = [f"{one.victim} {one.delay_s} s after {one.moment}" for one in planned.kills]
     return "; ".join(kills) or "no kills"
-
-
-def _is_copied(site: SwitchSite) -> bool:
-    site.stream.check()
-    return site.listed(B) >= {*site.topics}
 
 
 def _report(result: CutoverResult, about: dict[str, object], console: Console, path: Path | None) -> None:

@@ -179,28 +179,36 @@ class ReadingClient:
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "session.timeout.ms": 20_000,
+            "fetch.min.bytes": 100_000,  # Answers and commits are what costs brokers.
+            "fetch.wait.max.ms": 500,
             "partition.assignment.strategy": "range",
         }
         consumer = Consumer(options, logger=_SILENT)
         try:
             consumer.subscribe(self._topics)
             while self._settings.place("consumers") == cluster:
-                if messages := [one for one in consumer.consume(500, 0.2) if one.error() is None]:
+                assigned = _assigned(consumer)
+                if messages := [one for one in consumer.consume(5_000, 1.0) if one.error() is None]:
                     for message in messages:
                         self._notes.add("R", cluster, (message.value() or b"").decode())
                     self._notes.flush()
-                    self._commit(consumer, cluster)
+                    self._commit(consumer, cluster, assigned)
         finally:
             consumer.close()
 
-    def _commit(self, consumer: Consumer, cluster: str) -> None:
+    def _commit(self, consumer: Consumer, cluster: str, assigned: set[tuple[str, int]]) -> None:
         try:
             found = consumer.commit(asynchronous=False)
-            known = all(one.error is None for one in found or ())
+            # What was read of partitions that have left since is not committed.
+            known = all(one.error is None for one in found or ()) and _assigned(consumer) == assigned
         except KafkaException:
             known = False
         self._notes.add("C" if known else "U", cluster)
         self._notes.flush()
+
+
+def _assigned(consumer: Consumer) -> set[tuple[str, int]]:
+    return {(one.topic, one.partition) for one in consumer.assignment()}
 
 
 def main() -> None:

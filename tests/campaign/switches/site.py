@@ -40,6 +40,7 @@ deadline-seconds = {deadline}
 hook-seconds = 10
 hook-switch = [{hook}]
 """
+_CALL_S: Final = 20.0
 _READ_WITHIN_S: Final = 90.0
 _DOWN_S: Final = (1.0, 6.0)
 
@@ -65,6 +66,7 @@ class SwitchSite:
     ) -> None:
         self.clusters: Final = clusters
         self.topics: Final = topics
+        self._groups: Final = groups
         self._outages: Final[dict[str, threading.Thread]] = {}
         addresses = {name: cluster.bootstrap_servers for name, cluster in clusters.items()}
         flows = {flow_name(*ends): _flow(*ends, topics) for ends in (ends_of(0), ends_of(1))}
@@ -96,9 +98,12 @@ class SwitchSite:
         assert not missing, f"{sorted(missing)[:5]} of {cluster} were not read to their ends"
         return {place: [(one.value or b"").decode() for one in records] for place, records in found.items()}
 
-    def listed(self, cluster: str) -> set[str]:
-        """Return the topics of a cluster."""
-        return Side(self.clusters[cluster].bootstrap_servers).topics()
+    def is_copied(self) -> bool:
+        """Return whether the second cluster has all topics and groups of the first one."""
+        self.stream.check()
+        side = Side(self.clusters[B].bootstrap_servers)
+        listed = side.admin.list_consumer_groups().result(_CALL_S).valid
+        return side.topics() >= {*self.topics} and {one.group_id for one in listed} >= {*self._groups}
 
     # --- kills
 

@@ -11,6 +11,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -30,6 +31,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 public final class SwitchClients {
     private static final int POLL_MS = 50;
     private static final int IN_TRANSACTION = 5;
+    private static final int COMMIT_MS = 1000;
 
     private final Properties settings = new Properties();
     private final Path folder;
@@ -227,27 +229,37 @@ public final class SwitchClients {
         options.put("enable.auto.commit", false);
         options.put("isolation.level", "read_committed");
         options.put("session.timeout.ms", 20000);
+        options.put("fetch.min.bytes", 100000); // Answers and commits are what costs brokers.
+        options.put("fetch.max.wait.ms", 500);
         options.put("key.deserializer", StringDeserializer.class);
         options.put("value.deserializer", StringDeserializer.class);
         try (var consumer = new KafkaConsumer<String, String>(options)) {
             consumer.subscribe(List.of(topics));
-            while (place("consumers").equals(cluster)) {
-                var records = consumer.poll(Duration.ofMillis(200));
-                if (records.isEmpty()) {
-                    continue;
-                }
-                for (var record : records) {
+            boolean goesOn = true;
+            boolean isBehind = false;
+            long committedMs = 0;
+            var assigned = Set.copyOf(consumer.assignment());
+            while (goesOn) {
+                goesOn = place("consumers").equals(cluster);
+                for (var record : consumer.poll(Duration.ofMillis(200))) {
                     notes.add("R", cluster, record.value());
+                    isBehind = true;
                 }
                 notes.flush();
-                String known = "C";
-                try {
-                    consumer.commitSync(Duration.ofSeconds(10));
-                } catch (KafkaException error) {
-                    known = "U";
+                if (isBehind && (!goesOn || System.currentTimeMillis() - committedMs >= COMMIT_MS)) {
+                    // What was read of partitions that have left since is not committed.
+                    String known = consumer.assignment().equals(assigned) ? "C" : "U";
+                    try {
+                        consumer.commitSync(Duration.ofSeconds(10));
+                    } catch (KafkaException error) {
+                        known = "U";
+                    }
+                    notes.add(known, cluster);
+                    notes.flush();
+                    isBehind = false;
+                    assigned = Set.copyOf(consumer.assignment());
+                    committedMs = System.currentTimeMillis();
                 }
-                notes.add(known, cluster);
-                notes.flush();
             }
         }
     }
