@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
+from mirror.cli.commands import groups as command
 from mirror.config.load import load
-from mirror.errors import FlowHeld
+from mirror.errors import FlowHeld, KafkaTimeout
 from mirror.relay.progress.flow_topic import inventory_topic_of, latch_topic_of
 from mirror.relay.progress.latch import Role, set_latch
 from mirror.spark.preflight.flow_groups import open_sync
@@ -75,6 +76,23 @@ def test_both_sides_are_shown_with_their_lags(site: Site) -> None:
     # The target ends with the marker of the copy's transaction.
     assert (status, position["target_offset"], position["target_lag"], position["reason"]) == (0, 137, 114, None)
     assert site.ask("--group", "another")[1]["groups"] == []
+
+
+def test_without_the_source_the_positions_on_the_target_are_shown(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.commit(source=137)
+    site.round()
+    away = KafkaTimeout("cluster paris does not answer")
+    monkeypatch.setattr(command, "contact", lambda *_: {"paris": away})
+    options = ["groups", "--config", str(site.file), "--flow", FLOW]
+    found = CliRunner().invoke(app, [*options, "--json"])
+    ((position,),) = [group["positions"] for group in json.loads(found.stdout)["groups"]]
+    assert (found.exit_code, found.stderr) == (1, "mirror: cluster paris does not answer\n")
+    assert (position["source_offset"], position["target_offset"], position["target_lag"]) == (137, 137, 114)
+    assert position["age_seconds"] is not None
+    text = CliRunner().invoke(app, [*options, "--group", "another"]).stdout
+    assert "as berlin knows them: 0 groups" in text
+    refused = CliRunner().invoke(app, [*options, "--resume", GROUP])
+    assert (refused.exit_code, refused.stdout) == (1, "")
 
 
 def test_a_group_that_was_taken_over_is_shown_and_resumed(site: Site) -> None:

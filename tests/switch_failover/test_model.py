@@ -203,5 +203,5 @@ class Failover(RuleBasedStateMachine):
 
 
 def test_operators_that_are_killed_anywhere_open_one_side() -> None:
-    examples = 2_000 if settings.get_current_profile_name() == "explore" else 200
+    examples = 2_000 if settings.get_current_profile_name() == "explore" else 120
     run_state_machine_as_test(Failover, settings=settings(max_examples=examples, stateful_step_count=25))

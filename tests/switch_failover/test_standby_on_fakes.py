@@ -14,20 +14,26 @@ import pytest
 from mirror.client import AclBinding, AclOperation, AclPermission, ResourceType, TopicPartition
 from mirror.cluster.acls import write_denial
 from mirror.config.load import load
+from mirror.errors import FlowHeld
+from mirror.exit_status import DONE
 from mirror.groups.commit_decision import Intent
 from mirror.groups.intents import GroupTopicKey, encode_intents, encode_key
 from mirror.relay.progress import status_values
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of, latch_topic_of, switch_topic_of
-from mirror.relay.progress.latch import Role, read_latch, set_latch
+from mirror.relay.progress.latch import LatchCheck, Role, read_latch, set_latch
 from mirror.relay.progress.status_topic import StatusWriter
+from mirror.runtime.clock import SystemClock
 from mirror.spark import holding
 from mirror.spark.ledger.confirmation import Confirmed
 from mirror.switch.acting import Files
+from mirror.switch.command import SwitchCommand
 from mirror.switch.facts import FlowLatch
 from mirror.switch.failover import standby
 from mirror.switch.failover.assessment import rights_of
+from mirror.switch.failover.deciding import FAILOVER
 from mirror.switch.failover.site import FailoverSite
 from mirror.switch.machine import Act, Terms
+from mirror.switch.operator import Operator
 from mirror.switch.record import Command, State, begin
 from mirror.wire.records import TRANSACTIONAL
 from tests.fakes import errors
@@ -112,6 +118,27 @@ def test_a_latch_of_another_switch_is_taken_over(there: Standby, monkeypatch: py
     assert (latch.by, latch.generation, latch.is_held) == ("switch s", 2, True)
 
 
+def test_a_standby_is_opened_without_its_source(there: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding.Ending, "step", lambda _, __: "")  # which waits for 12 s
+    there.site.target.create_acls([write_denial("t")])
+    there.site.prepare()
+    operator = Operator(there.site, TERMS, "operator", SystemClock().unix_ms, FAILOVER)
+    operator.claim((FLOW,), ("", "berlin"))
+    said: list[str] = []
+    outcome = SwitchCommand(operator, TERMS, said.append, str, pause=lambda _: None).run()
+    assert (outcome.status, outcome.lines) == (DONE, ())
+    record = there.site.read_record()
+    assert record == outcome.record
+    assert record is not None
+    assert [step.state for step in record.steps] == [
+        *(State.PLANNED, State.READY, State.MOVED, State.OPEN, State.REVERSED, State.DONE),
+    ]
+    assert (record.clusters, record.copied) == (("paris", "berlin"), {"t": (10,)})
+    assert there.site.target.describe_acls() == ()
+    with pytest.raises(FlowHeld, match=r"by switch s: fail over; mirror release flow lets it copy again"):
+        LatchCheck(there.options, FLOW)()
+
+
 def test_the_record_is_on_the_target_only(there: Standby) -> None:
     there.site.prepare()
     there.site.store(MOVED)
@@ -134,7 +161,7 @@ def test_an_assessment_says_by_when_all_was_copied_and_where_groups_are(there: S
     found = there.site.standby.assess()
     (partition,), (group,), (rights,) = found.partitions, found.groups, found.rights or ()
     assert (partition.copied, partition.confirmed_ms, partition.copied_ms > 0) == (10, 1_000, True)
-    assert (group.group, group.places[0].offset, group.places[0].stored_ms) == ("g", 7, 900)
+    assert (group.group, group.positions[0].target_offset, group.positions[0].stored_ms) == ("g", 7, 900)
     assert (rights.write, rights.read, rights.denied, found.lifted) == (("User:alice",), (), ("READ User:bob",), ("t",))
     assert not [*found.refusals()]
     lines = "\n".join(found.lines())

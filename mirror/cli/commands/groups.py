@@ -16,20 +16,26 @@ from rich.text import Text
 
 from mirror.cli.console import print_notice, print_warning
 from mirror.cli.options import AsJson, Config, SecretsDir, Timeout, one_flow
-from mirror.cli.views.groups_view import LogEnds, View, view_of
+from mirror.cli.views.groups_view import LogEnds, View, view_of, view_of_kept
 from mirror.cli.views.reverse_view import view_back
 from mirror.cli.views.watching import show_repeatedly
+from mirror.client import TopicPartition
 from mirror.config.load import load
 from mirror.errors import FlowError, KafkaError, printable
 from mirror.exit_status import ATTENTION, DONE
+from mirror.groups.kept_positions import read_kept
 from mirror.groups.sync import GroupSync
-from mirror.spark.clusters import check_answers
+from mirror.runtime.clock import SystemClock
+from mirror.spark.clusters import Clusters, contact
 from mirror.spark.driver import job_options
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.preflight.flow_groups import only_groups, open_sync, open_way_back, rules_of
 
 if TYPE_CHECKING:
-    from mirror.config.models import FlowConfig
+    from collections.abc import Collection
+
+    from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.errors import MirrorError
     from mirror.groups.rules import GroupRules
 
 _EVERY_S: Final = 5.0
@@ -71,6 +77,8 @@ def groups(
     it again, once the source's group has passed the target's. --reverse --commit commits on the source where the
     target's groups are: never for a group with members there, and never back. Otherwise the command changes nothing.
 
+    While the source is away, it shows where the groups are on the target, and since when (exit status 1).
+
     With --watch a cluster that does not answer is shown, and read again; with --json, too, each reading is a line.
 
     Exit status: 0 all groups are in step (with --watch: ended by Ctrl-C), 3 some are not, 1 could not read,
@@ -82,8 +90,11 @@ def groups(
     chosen = one_flow(loaded, flow)
     if resume is not None:
         _check_resumed(resume, chosen, only_groups(rules_of(chosen), group or ()), reverse=reverse)
-    if not watch:
-        check_answers(loaded, (chosen.source, chosen.target), print_notice)
+    away = {} if watch else contact(loaded, (chosen.source, chosen.target), print_notice)
+    if (error := away.get(chosen.target, away.get(chosen.source))) is not None:
+        if chosen.target not in away and not reverse and resume is None:
+            _show_kept(loaded, chosen, group or (), error, as_json=as_json)
+        raise error
     if reverse:
         with open_way_back(loaded, chosen, only=group or ()) as way_back:
             ask = partial(way_back.commit, resume=chosen.groups.sync) if commit else way_back.read
@@ -98,6 +109,25 @@ def groups(
                 return view_of(chosen, sync.round(write=False), ends, group or (), most)
 
             _show(read, chosen.name, watch=watch, as_json=as_json)
+
+
+def _show_kept(
+    config: MirrorConfig, flow: FlowConfig, only: Collection[str], error: MirrorError, *, as_json: bool
+) -> None:
+    """Print what the target knows of the groups while the source is away. Raises KafkaError."""
+    options = config.clusters[flow.target].client_options()
+    with Clusters(config) as clusters, LogEnds(config, flow) as ends:
+        kept = [
+            one
+            for one in read_kept(clusters.side(flow.target).admin, options, flow.name)
+            if not only or one.group in only
+        ]
+        tps = {TopicPartition(place.topic, place.partition) for one in kept for place in one.positions}
+        document, table, _, _ = view_of_kept(flow, kept, ends.of_target(tps), str(error), SystemClock().unix_ms())
+    if as_json:
+        print(json.dumps(document, indent=2))
+    else:
+        Terminal().print(table)
 
 
 def _check_resumed(group: str, flow: FlowConfig, rules: GroupRules, *, reverse: bool) -> None:

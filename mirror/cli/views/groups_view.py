@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirror.cli.views.amounts import duration
-from mirror.client import LATEST, Admin
+from mirror.client import LATEST, Admin, TopicPartition
 from mirror.errors import printable
 from mirror.spark.clusters import open_sides
 from mirror.spark.preflight.flow_groups import rules_of
@@ -20,8 +20,8 @@ from mirror.spark.preflight.flow_groups import rules_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mirror.client import TopicPartition
     from mirror.config.models import FlowConfig, MirrorConfig
+    from mirror.groups.kept_positions import KeptGroup
     from mirror.groups.positions import GroupPosition, GroupsReport
 
 _CALL_TIMEOUT_MS: Final = 10_000
@@ -113,6 +113,32 @@ def view_of(flow: FlowConfig, report: GroupsReport, ends: LogEnds, named: Collec
     problems = [*report.problems, *(_missing(name, flow) for name in named if name not in report.groups)]
     document = {"flow": flow.name, "sync": flow.groups.sync, "groups": documents, "problems": problems}
     return document, Group(Text(head), table), problems, report.in_step == len(report.groups) and not problems
+
+
+def view_of_kept(
+    flow: FlowConfig, kept: Collection[KeptGroup], target_ends: Mapping[TopicPartition, int], problem: str, now_ms: int
+) -> View:
+    """Return the view of what the target knows while the source is away; ``problem`` says why that is."""
+    table = _table()
+    documents = []
+    for group in kept:
+        found = []
+        for one in group.positions:
+            lag = _lag(one.target_offset, target_ends.get(TopicPartition(one.topic, one.partition)))
+            age_s = max(0, now_ms - one.stored_ms) / 1000 if one.stored_ms else None
+            numbers = (one.partition, one.source_offset, None, one.target_offset, lag)
+            age = Text("" if age_s is None else duration(age_s))
+            table.add_row(
+                shown(group.group), shown(one.topic), *(Text(number(each)) for each in numbers), age, Text("")
+            )
+            place = {"topic": flow.source_topic(one.topic), "target_topic": one.topic, "partition": one.partition}
+            offsets = {"source_offset": one.source_offset, "target_offset": one.target_offset, "target_lag": lag}
+            found.append({**place, **offsets, "age_seconds": None if age_s is None else round(age_s, 3)})
+        documents.append({"group": group.group, "positions": found})
+    head = f"flow {flow.name}: {flow.source} to {flow.target}; as {flow.target} knows them: {len(kept)} groups"
+    table.caption, table.caption_justify = Text("source: the offset that was translated last"), "left"
+    document = {"flow": flow.name, "sync": flow.groups.sync, "groups": documents, "problems": [problem]}
+    return document, Group(Text(head), table), [], False
 
 
 def _missing(group: str, flow: FlowConfig) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mirror.client import AclBinding, AclOperation, AclPermission
 from mirror.cluster.acls import EVERYONE, write_denial
 from mirror.errors import named, printable
+from mirror.groups.kept_positions import KeptGroup
 from mirror.switch.acl_fence import is_about
 from mirror.telemetry.report.format import moment, span
 
@@ -37,33 +38,6 @@ class PartitionState:
         return f"{self.topic}-{self.partition}"
 
 
-class GroupPlace(NamedTuple):
-    """Where a group is in one partition."""
-
-    topic: str
-    partition: int
-    offset: int | None
-    """Its committed offset on the standby; None: it has none."""
-    source_offset: int
-    """The source's offset that the flow has translated last."""
-    stored_ms: int
-    """When the flow has stored that first; 0: that is not known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupState:
-    """One group of which a flow keeps the positions."""
-
-    flow: str
-    group: str
-    places: tuple[GroupPlace, ...]
-
-    @property
-    def missing(self) -> int:
-        """The partitions where it has no position on the standby."""
-        return sum(one.offset is None for one in self.places)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
     """Who may do what on some topics, but for super users, by the ACLs that name principals."""
@@ -88,7 +62,7 @@ class Assessment:
     latches: Mapping[str, str]
     """Who holds each flow that is held."""
     partitions: tuple[PartitionState, ...]
-    groups: tuple[GroupState, ...]
+    groups: tuple[KeptGroup, ...]
     rounds_ms: Mapping[str, int]
     """When the last round of each flow's groups has ended."""
     open_transactions: Mapping[str, str]
@@ -110,7 +84,7 @@ class Assessment:
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         groups = [
-            {"flow": one.flow, "group": one.group, "positions": [place._asdict() for place in one.places]}
+            {"flow": one.flow, "group": one.group, "positions": [place._asdict() for place in one.positions]}
             for one in self.groups
         ]
         return {**asdict(self), "groups": groups, "refusals": [*self.refusals()]}
@@ -159,10 +133,10 @@ class Assessment:
         # Those that lack some come first.
         worst = sorted(self.groups, key=lambda one: (-one.missing, one.group))
         for one in worst if every else worst[:_SHOWN]:
-            newest = max((place.stored_ms for place in one.places), default=0)
+            newest = max((place.stored_ms for place in one.positions), default=0)
             age = f", the last one stored {self._ago(newest)}" if newest else ""
             lacks = f", {one.missing} without a position here" if one.missing else ""
-            yield printable(f"    {one.group}: {len(one.places)} partitions{lacks}{age}")
+            yield printable(f"    {one.group}: {len(one.positions)} partitions{lacks}{age}")
         if not every and len(worst) > _SHOWN:
             yield f"    {len(worst) - _SHOWN:,} more groups"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -11,21 +12,20 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import AclFilter, Admin, ResourceType, TopicPartition
 from mirror.cluster.settings import ClusterSettings, address_text
 from mirror.errors import BrokerError, KafkaError
-from mirror.groups.intents import StoredIntents
+from mirror.groups.kept_positions import KeptGroup, read_kept
 from mirror.mirrormaker.names import HEARTBEATS
 from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.committed import read_progress
-from mirror.relay.progress.flow_topic import FlowTopic, cluster_options, group_topic_of
+from mirror.relay.progress.flow_topic import cluster_options
 from mirror.relay.progress.latch import read_latch
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import is_away
 from mirror.spark.ledger.status_table import read_reported
 from mirror.switch.acl_fence import denied
 from mirror.switch.facts import Facts
-from mirror.switch.failover.assessment import Assessment, GroupPlace, GroupState, PartitionState, rights_of
+from mirror.switch.failover.assessment import Assessment, PartitionState, rights_of
 from mirror.switch.reading import FactReader, ends_of, open_transactions
 from mirror.switch.record import State
-from mirror.timing import Timer
 from mirror.wire.error_codes import SECURITY_DISABLED
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class StandbyReader(FactReader):
             progress={topic: tuple(of[number] for number in sorted(of)) for topic, of in copied.items()},
             topic_ids=topic_ids,
             source_id=source_id,
-            positions={one.group: _hash(one) for flow in self._flows for one in self._groups_of(flow)},
+            positions={one.group: _hash(one) for one in self._kept_groups()},
         )
 
     def _with_ends(self, known: Facts, record: SwitchRecord) -> Facts:
@@ -117,28 +117,9 @@ class StandbyReader(FactReader):
         there = {topic: tuple(one.high for one in of_topic) for topic, of_topic in ends.items()}
         return replace(known, target_ends=there, open_transactions=pending)
 
-    def _groups_of(self, flow: FlowConfig) -> list[GroupState]:
-        """Return where the groups are on the target of which the flow keeps the positions. Raises KafkaError."""
-        intents = StoredIntents()
-        for record in FlowTopic(self._target_options, group_topic_of(flow.name)).records(
-            Timer(SystemClock(), _READ_MS)
-        ):
-            intents.take(record.key, record.value, record.offset)
-        kept = intents.partitions()
-        if not kept:
-            return []
-        committed = self.target.offsets_of_groups_async(kept, _READ_MS).result()
-        found = []
-        for group, tps in sorted(kept.items()):
-            places = []
-            for tp in sorted(tps):
-                intent = intents.get(group, tp)
-                at = committed[group].get(tp) if group in committed else None
-                assert intent is not None  # noqa: S101 - it is kept
-                stored_ms = intents.stored_ms(group, tp, intent.target) or 0
-                places.append(GroupPlace(*tp, None if at is None else at.offset, intent.source, stored_ms))
-            found.append(GroupState(flow=flow.name, group=group, places=tuple(places)))
-        return found
+    def _kept_groups(self) -> Iterator[KeptGroup]:
+        for flow in self._flows:
+            yield from read_kept(self.target, self._target_options, flow.name)
 
     # --- the assessment
 
@@ -172,7 +153,7 @@ class StandbyReader(FactReader):
             source_away=away,
             latches={flow: one.line() for flow, one in latches.items() if one.is_held},
             partitions=tuple(partitions),
-            groups=tuple(one for flow in self._flows for one in self._groups_of(flow)),
+            groups=tuple(self._kept_groups()),
             rounds_ms=rounds,
             open_transactions=pending,
             of_copies=tuple(sorted(own & pending.keys())),
@@ -202,6 +183,6 @@ def _state_of(flow: str, tp: TopicPartition, progress: Progress | None, by_ms: i
     )
 
 
-def _hash(group: GroupState) -> str:
-    text = ",".join(f"{one.topic}-{one.partition}={one.offset}" for one in group.places)
+def _hash(group: KeptGroup) -> str:
+    text = ",".join(f"{one.topic}-{one.partition}={one.target_offset}" for one in group.positions)
     return sha256(text.encode()).hexdigest()
