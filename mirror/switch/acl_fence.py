@@ -11,6 +11,7 @@ from typing import Final
 
 from mirror.client import AclBinding, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
 from mirror.cluster.acls import EVERYONE, read_denial, write_denial
+from mirror.switch.record import SwitchRecord
 
 _WRITES: Final = frozenset({AclOperation.WRITE, AclOperation.ALL})
 DENIALS: Final = AclFilter(
@@ -19,6 +20,11 @@ DENIALS: Final = AclFilter(
 """Matches all denials of the fence, on all topics."""
 GROUP_DENIALS: Final = DENIALS._replace(resource_type=ResourceType.GROUP, operation=AclOperation.READ)
 """Matches all denials of the fence, on all groups."""
+
+
+def denials(record: SwitchRecord) -> list[AclBinding]:
+    """Return the ACLs that a switch creates on its source."""
+    return [*map(write_denial, record.denied), *map(read_denial, record.denied_groups)]
 
 
 def exactly(acl: AclBinding) -> AclFilter:

@@ -26,7 +26,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.holding import hold, release
 from mirror.spark.preflight import flow_topics
 from mirror.spark.preflight.flow_groups import open_sync
-from mirror.switch.acl_fence import exactly
+from mirror.switch.acl_fence import denials, exactly
 from mirror.switch.facts import Facts
 from mirror.switch.hooks import run_hook
 from mirror.switch.machine import Act, StepResult, Terms
@@ -39,7 +39,6 @@ from mirror.switch.record_topic import CALL_MS, KafkaRecordTopic
 from mirror.takeover.fencing import fence
 
 if TYPE_CHECKING:
-    from mirror.client import AclBinding
     from mirror.config.models import MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
 
@@ -159,17 +158,18 @@ class ClusterSite(Closing):
     def _fence(self, record: SwitchRecord) -> StepResult:
         if record.fence == "hook":
             return self._hook(self._switch.hook_fence, "fence", record)
-        self.source.create_acls(_denials(record), timeout_ms=CALL_MS)
+        self.source.create_acls(denials(record), timeout_ms=CALL_MS)
         return StepResult(ok=True)
 
     def _unfence(self, record: SwitchRecord) -> StepResult:
         if record.fence == "hook":
             return self._hook(self._switch.hook_fence, "unfence", record)
-        self.source.delete_acls([exactly(one) for one in _denials(record)], timeout_ms=CALL_MS)
+        self.source.delete_acls([exactly(one) for one in denials(record)], timeout_ms=CALL_MS)
         return StepResult(ok=True)
 
     def _lift(self, record: SwitchRecord) -> StepResult:
-        self.target.delete_acls([exactly(write_denial(topic)) for topic in record.topics], timeout_ms=CALL_MS)
+        lifted = [*map(write_denial, record.topics), *map(read_denial, record.groups)]
+        self.target.delete_acls([exactly(one) for one in lifted], timeout_ms=CALL_MS)
         return StepResult(ok=True)
 
     def _abort(self, facts: Facts) -> StepResult:
@@ -327,11 +327,6 @@ class ClusterSite(Closing):
             why = f"{self._switch.clients} leads to cluster {found}, not to {named('cluster', record.clusters[1:])}"
             return StepResult(ok=False, why=why, retry=True)
         return StepResult(ok=True)
-
-
-def _denials(record: SwitchRecord) -> list[AclBinding]:
-    """Return the ACLs that this switch creates on the source."""
-    return [*map(write_denial, record.denied), *map(read_denial, record.denied_groups)]
 
 
 def _at_once(do: Callable[[str], T], flows: Collection[str]) -> dict[str, T]:

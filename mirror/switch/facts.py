@@ -44,6 +44,7 @@ class Facts:
     read_denied: Collection[str] = ()
     """The groups on which some broker of the source shows the denial of READ."""
     denied_on_target: Collection[str] | None = None
+    read_denied_on_target: Collection[str] = ()
     ends: Mapping[str, tuple[Ends, ...]] | None = None
     progress: Mapping[str, tuple[int, ...]] | None = None
     """Up to where each partition is copied."""

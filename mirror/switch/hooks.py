@@ -23,7 +23,7 @@ _MOST: Final = 64 * 1024
 # Invariant: A hook that has not ended in time changes nothing later: all that it has started is killed with it.
 # Test: tests/switch/test_hooks.py::test_what_a_late_hook_has_started_is_killed
 def run_hook(command: Sequence[str], facts: Mapping[str, Any], timeout_s: float) -> StepResult:
-    """Run ``command`` without a shell; its exit status decides. Its output, which may have secrets, is logged only."""
+    """Run ``command`` without a shell; its exit status decides. Its output is logged, as warnings if it fails."""
     # Files, since a process that the hook leaves behind would keep a pipe open.
     with TemporaryFile() as given, TemporaryFile() as output:
         given.write(json.dumps(facts).encode() + b"\n")
@@ -45,7 +45,7 @@ def run_hook(command: Sequence[str], facts: Mapping[str, Any], timeout_s: float)
                 _kill(process)
         output.seek(0)
         for line in output.read(_MOST).decode(errors="replace").splitlines():
-            _log.info("hook %s: %s", command[0], brief(line))
+            _log.log(logging.WARNING if why else logging.INFO, "hook %s: %s", command[0], brief(line))
     return StepResult(ok=not why, why=why)
 
 

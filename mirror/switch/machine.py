@@ -389,7 +389,7 @@ def behind_open(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -
         return Next(act=Act.END, record=record)
     if facts.denied_on_target is None and record.fence == "acl":
         return _wait(record, "the ACLs of the target cannot be read")
-    if {*record.topics} & {*(facts.denied_on_target or ())}:
+    if {*record.topics} & {*(facts.denied_on_target or ())} or {*record.groups} & {*facts.read_denied_on_target}:
         return Next(act=Act.LIFT, record=record)
     if terms.switches and not record.switched_ms:
         return Next(act=Act.SWITCH, record=record)

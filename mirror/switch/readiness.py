@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import AclFilter, Admin, ResourceType, TopicPartition
+from mirror.cluster.acls import read_denial, write_denial
 from mirror.config.patterns import matches
 from mirror.config.reserved_topics import why_reserved
 from mirror.errors import BrokerError, FlowError, KafkaError, named
@@ -17,7 +18,7 @@ from mirror.relay.progress.flow_topic import switch_of
 from mirror.relay.progress.latch import read_latch
 from mirror.spark.clusters import open_sides
 from mirror.spark.rehearsing.rehearse import Request, rehearse
-from mirror.switch.acl_fence import denied, lacking, why_not_fenced
+from mirror.switch.acl_fence import denials, lacking, why_not_fenced
 from mirror.switch.couplings import couplings
 from mirror.switch.record_topic import KafkaRecordTopic
 from mirror.wire.error_codes import SECURITY_DISABLED
@@ -41,7 +42,7 @@ def blockers(config: MirrorConfig, switch: SwitchConfig, reader: FactReader) -> 
         yield "the flows select no topic of the source"
     yield from held(config, switch)
     options = config.clusters[config.flows[switch.flows[0]].target].client_options()
-    yield from _of_acls(switch, source, target, topics, options)
+    yield from _of_acls(switch, reader, topics, options)
     if switch.deny_read:
         for name, why in why_not_fenced(reader.groups(topics), _acls(source, ResourceType.GROUP) or ()):
             yield f"group {name}: {why}; create the ACLs of its clients first"
@@ -71,19 +72,20 @@ def held(config: MirrorConfig, switch: SwitchConfig) -> Iterator[str]:
             yield f"flow {name} is {latch.held_line(name)}"
 
 
-def denied_by_switches(options: Mapping[str, object], target: Admin) -> set[str]:
-    """Return the topics that switches have fenced, by records on the target, in any direction. Raises KafkaError."""
-    found: set[str] = set()
+def denied_by_switches(options: Mapping[str, object], target: Admin) -> set[AclBinding]:
+    """Return the denials of switches, by records on the target, in any direction. Raises KafkaError."""
+    found: set[AclBinding] = set()
     for name in filter(None, map(switch_of, target.list_topics())):
         with closing(KafkaRecordTopic(options, name)) as topic, suppress(FlowError):  # of another version
             record = topic.read()
-            found |= {*record.denied} if record is not None else set()
+            found |= {*denials(record)} if record is not None else set()
     return found
 
 
 def _of_acls(
-    switch: SwitchConfig, source: Admin, target: Admin, topics: Collection[str], options: Mapping[str, object]
+    switch: SwitchConfig, reader: FactReader, topics: Collection[str], options: Mapping[str, object]
 ) -> Iterator[str]:
+    source, target = reader.source, reader.target
     on_source = _acls(source, ResourceType.TOPIC)
     on_target = _acls(target, ResourceType.TOPIC)
     if switch.fence == "acl":
@@ -93,11 +95,15 @@ def _of_acls(
         for topic, why in why_not_fenced(topics, on_source):
             yield f"topic {topic}: {why}; create the ACLs of its clients first"
     if on_target is not None:
-        for topic in sorted(denied(on_target) & {*topics} - denied_by_switches(options, target)):
-            if not matches(switch.waive, topic):
+        groups = reader.groups(topics)
+        wanted = [*map(write_denial, sorted(topics)), *map(read_denial, sorted(groups))]
+        there = {*on_target, *(_acls(target, ResourceType.GROUP) or ())} - denied_by_switches(options, target)
+        for acl in wanted:
+            if acl in there and not matches(switch.waive, acl.name):
+                kind = acl.resource_type.name.lower()
                 yield (
-                    f"topic {topic}: an ACL that no switch has created denies WRITE on the target to everyone; delete"
-                    " it, or waive the topic to have the switch delete it"
+                    f"{kind} {acl.name}: an ACL that no switch has created denies {acl.operation.name} on the target to"
+                    f" everyone; delete it, or waive the {kind} to have the switch delete it"
                 )
     if on_source is not None and on_target is not None:
         for topic, principals in lacking(topics, on_source, on_target).items():

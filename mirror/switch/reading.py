@@ -26,7 +26,7 @@ from mirror.switch.record import State, SwitchRecord
 from mirror.wire.error_codes import SECURITY_DISABLED
 
 if TYPE_CHECKING:
-    from mirror.client import TopicDescription
+    from mirror.client import AclFilter, TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
 
@@ -55,7 +55,11 @@ class FactReader:
             return Facts()
         if record.state.is_open:
             latches = self._latches(self._flows) if record.state is State.DONE else None
-            return Facts(denied_on_target=self._denied_on_target(), latches=latches)
+            return Facts(
+                denied_on_target=self._on_target(DENIALS),
+                read_denied_on_target=self._on_target(GROUP_DENIALS) if record.groups else (),
+                latches=latches,
+            )
         try:
             return self._of_both(record)
         except KafkaError as error:
@@ -138,9 +142,9 @@ class FactReader:
             for name, rate in rates.items()
         ]
 
-    def _denied_on_target(self) -> Collection[str]:
+    def _on_target(self, denials: AclFilter) -> Collection[str]:
         try:
-            return denied(self.target.describe_acls(DENIALS, timeout_ms=_CALL_MS))
+            return denied(self.target.describe_acls(denials, timeout_ms=_CALL_MS))
         except BrokerError as error:
             if error.code == SECURITY_DISABLED:
                 return frozenset()

@@ -22,7 +22,8 @@ from mirror.rehearsal.values import (
     RecoveryTime,
     Rehearsal,
 )
-from mirror.telemetry.report.rehearsal_page import MAX_ROWS, render
+from mirror.telemetry.report.rehearsal_page import render
+from mirror.telemetry.report.tables_page import MAX_ROWS
 
 NOW_MS = 1_700_000_100_000
 OLD, NEW = TopicPartition("orders", 0), TopicPartition("paris.orders", 0)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from mirror.cluster.acls import read_denial, write_denial
 from mirror.config.load import load
 from mirror.config.models import MirrorConfig
 from mirror.errors import LatchMoved
@@ -127,9 +128,9 @@ def test_a_way_back_that_others_hold_is_a_blocker_and_is_named(
 
 def test_the_topics_are_known_that_switches_have_fenced(pair: FakePair, site: ClusterSite) -> None:
     site.prepare()
-    site.store(replace(MOVED, denied=("t",), topics=("t", "u")))
+    site.store(replace(MOVED, denied=("t",), topics=("t", "u"), denied_groups=("g",)))
     options = {"bootstrap.servers": pair.target.bootstrap}
-    assert denied_by_switches(options, site.target) == {"t"}
+    assert denied_by_switches(options, site.target) == {write_denial("t"), read_denial("g")}
 
 
 def test_the_flows_of_a_switch_do_not_copy_its_fence(config: MirrorConfig) -> None:

@@ -76,6 +76,7 @@ def step(record: SwitchRecord, now_ms: int = 111_000, terms: Terms = TERMS, **ch
         (MOVED, {}, Act.STORE, State.MOVED),
         (replace(MOVED, opening=True), {}, Act.STORE, State.OPEN),
         (OPEN, {"denied_on_target": {"t"}}, Act.LIFT, State.OPEN),
+        (OPEN, {"read_denied_on_target": {"g"}}, Act.LIFT, State.OPEN),
         (OPEN, {}, Act.STORE, State.REVERSED),
         (replace(OPEN, state=State.REVERSED), {}, Act.STORE, State.DONE),
         (replace(OPEN, state=State.DONE), {}, Act.END, State.DONE),

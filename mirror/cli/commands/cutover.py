@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,11 +12,12 @@ import typer
 
 from mirror.cli.console import print_error, print_notice, print_warning
 from mirror.cli.options import AsJson, Config, Debug, SecretsDir
+from mirror.cli.views import switch_view
 from mirror.cluster.acls import read_denial, write_denial
 from mirror.config.load import load
-from mirror.errors import MirrorError, SeveralErrors, printable
+from mirror.errors import FlowError, KafkaError, MirrorError, SeveralErrors, printable
 from mirror.exit_status import ATTENTION, DONE, FAILED
-from mirror.relay.progress.stored_record import plain
+from mirror.extras import REPORT, require
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
 from mirror.spark.holding import user
@@ -24,7 +25,7 @@ from mirror.switch.acting import ClusterSite, Files
 from mirror.switch.command import CommandOutcome, SwitchCommand, status_of_error, watch_clients
 from mirror.switch.machine import Terms
 from mirror.switch.operator import Operator
-from mirror.switch.pause import expected_pause
+from mirror.switch.pause import expected_pause, measured
 from mirror.switch.readiness import blockers
 from mirror.switch.record import State
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from mirror.switch.arrivals import Arrived
     from mirror.switch.record import SwitchRecord
 
+_WATCH_S: Final = 2.0
 _DEFAULT_FOLDER: Final = Path("mirror-switch")
 _UNTIL: Final = (State.READY, State.FENCED, State.DRAINED, State.PROVED, State.MOVED, State.OPEN, State.REVERSED)
 
@@ -66,6 +68,14 @@ def cutover(
         int,
         typer.Option("--watch-seconds", min=0, help="Once it is done, wait so long for clients on the target."),
     ] = 0,
+    status: Annotated[
+        bool, typer.Option("--status", help="Show how far it is, by either cluster; change nothing.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="With --status: until it has ended.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write its record as one HTML file.", dir_okay=False),
+    ] = None,
     folder: Annotated[
         Path, typer.Option("--folder", help="Where proofs are kept between two commands.", file_okay=False)
     ] = _DEFAULT_FOLDER,
@@ -82,6 +92,10 @@ def cutover(
     client is affected, or it was done and does not hold any more, 5 stopped with producers fenced, 6 rolled back, 7
     open and not done.
     """
+    if watch and not status:
+        raise typer.BadParameter("needs --status", param_hint="--watch")
+    if html is not None:
+        require("--html", REPORT)
     loaded = load(config, secrets_dir=secrets_dir)
     switch = loaded.switch(name)
     terms = Terms(
@@ -101,16 +115,20 @@ def cutover(
     )
     ids = _ids(loaded, switch, needs_both=dry_run)
     with ClusterSite(loaded, switch, terms, Files(config, secrets_dir, folder), print_notice) as site:
+        if status:
+            raise typer.Exit(_show(site, name, html, watch=watch, as_json=as_json))
         if dry_run:
-            raise typer.Exit(_dry_run(loaded, switch, site))
+            raise typer.Exit(_dry_run(loaded, switch, site, as_json=as_json))
         folder.mkdir(parents=True, exist_ok=True)
         outcome = _run(site, switch, terms, ids, debug=debug)
         arrived = _watch(site, outcome.record, watch_seconds, name) if outcome.record.state is State.DONE else None
     if as_json:
-        found = {"switch": name, "status": outcome.status, **plain(outcome.record)}
-        print(json.dumps(found | ({} if arrived is None else {"arrived": asdict(arrived)}), indent=2))
-    for line in outcome.lines:
+        print(json.dumps(switch_view.to_json(name, outcome.record, arrived, status=outcome.status), indent=2))
+    pause = measured(outcome.record)
+    for line in (*outcome.lines, *([] if pause is None else [pause.line()])):
         print_notice(f"switch {name}: {line}")
+    if html is not None:
+        switch_view.write_page(html, name, outcome.record, SystemClock().unix_ms(), arrived)
     raise typer.Exit(outcome.status)
 
 
@@ -159,22 +177,51 @@ def _watch(site: ClusterSite, record: SwitchRecord, seconds: int, name: str) -> 
         return None  # the switch is done
 
 
-def _dry_run(config: MirrorConfig, switch: SwitchConfig, site: ClusterSite) -> int:
+def _show(site: ClusterSite, name: str, html: Path | None, *, watch: bool, as_json: bool) -> int:
+    """Show the record, and again whenever it has changed. Raises MirrorError if neither cluster has it."""
+    shown: SwitchRecord | None = None
+    while True:
+        try:
+            record = site.read_record()
+        except KafkaError as error:
+            if not watch or shown is None:
+                raise
+            print_notice(f"switch {name}: {error}; trying again")
+            record = shown
+        if record is None:
+            raise FlowError(f"switch {name} has not begun")
+        if record != shown:
+            found = json.dumps(switch_view.to_json(name, record), indent=None if watch else 2) if as_json else ""
+            print(found or "\n".join(switch_view.lines(name, record)), flush=True)
+            if html is not None:
+                switch_view.write_page(html, name, record, SystemClock().unix_ms())
+        if not watch or record.state in {State.DONE, State.ROLLED_BACK}:
+            return DONE
+        shown = record
+        time.sleep(_WATCH_S)
+
+
+def _dry_run(config: MirrorConfig, switch: SwitchConfig, site: ClusterSite, *, as_json: bool) -> int:
     topics = site.reader.topics()
-    if switch.fence == "acl":
-        for topic in topics:
-            print(printable(f"creates on the source: {write_denial(topic)}"))
-        for group in sorted(site.reader.groups(topics)) if switch.deny_read else ():
-            print(printable(f"creates on the source: {read_denial(group)}"))
-    else:
+    acls = [write_denial(topic) for topic in topics] if switch.fence == "acl" else []
+    acls += [read_denial(group) for group in sorted(site.reader.groups(topics))] if switch.deny_read else []
+    pause = expected_pause(switch.quiet_seconds, site.reader.paces(), len((*switch.flows, *switch.back)))
+    found = [*blockers(config, switch, site.reader)]
+    if as_json:
+        hooks = {"fence": switch.hook_fence, "switch": switch.hook_switch}
+        shown = {"switch": switch.name, "topics": [*topics], "acls": [*map(str, acls)], "hooks": hooks}
+        print(json.dumps({**shown, "pause": pause, "blockers": found}, indent=2))
+        return ATTENTION if found else DONE
+    for acl in acls:
+        print(printable(f"creates on the source: {acl}"))
+    if switch.hook_fence:
         print(printable(f"runs: {' '.join(switch.hook_fence)}"))
-    print(f"waits until {len(topics)} topics have been quiet for {switch.quiet_seconds} s; copies the rest")
-    print(f"compares both clusters, moves groups, and holds {', '.join((*switch.flows, *switch.back))}")
+    print(f"waits until {len(topics)} topics have been quiet for {switch.quiet_seconds} s; copies the rest meanwhile,")
+    print(f"compares both clusters, holds {', '.join((*switch.flows, *switch.back))}, and moves groups")
     if switch.hook_switch:
         print(printable(f"runs: {' '.join(switch.hook_switch)}"))
-    for line in expected_pause(switch.quiet_seconds, site.reader.paces(), len((*switch.flows, *switch.back))):
+    for line in pause:
         print(printable(line))
-    found = [*blockers(config, switch, site.reader)]
     for line in found:
         print_warning(line)
     return ATTENTION if found else DONE

@@ -5,31 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from markupsafe import Markup
-
-from mirror.errors import brief
 from mirror.rehearsal.summary import headline, recovery_line
 from mirror.rehearsal.values import GroupMove, GroupRehearsal, Rehearsal
 from mirror.telemetry.report.format import NONE, moment, size, span
-from mirror.telemetry.report.templating import asset, policy_of, template
+from mirror.telemetry.report.tables_page import render_tables, row, table
 
-MAX_ROWS: Final = 2_000
-"""Lines of each table, the worst first; the rest is counted."""
-_MAX_CHARACTERS: Final = 400
 _TEXTS: Final = frozenset({"group", "topic", "state", "what to do", "kind", "name", "why"})
 """The columns that have no numbers."""
 
 
 def render(found: Sequence[Rehearsal], made_ms: int) -> str:
     """Return the page, written at ``made_ms`` (ms since 1970)."""
-    theme = asset("theme.js")
-    return template("rehearsal.html.j2").render(
-        flows=[_flow(one) for one in found],
-        made_ms=made_ms,
-        css=Markup(asset("report.css")),  # noqa: S704 - our own file
-        theme=Markup(theme),  # noqa: S704 - our own file
-        policy=policy_of([theme]),
-    )
+    return render_tables("Rehearsal of a switch", [_flow(one) for one in found], made_ms, "mirror rehearse --json")
 
 
 def _flow(found: Rehearsal) -> dict[str, Any]:
@@ -68,9 +55,9 @@ def _groups(found: Rehearsal) -> dict[str, Any]:
 def _group_rows(one: GroupRehearsal) -> Iterable[dict[str, Any]]:
     if one.reason:
         state = f"{one.reason}: {one.detail}" if one.detail else one.reason
-        yield _row([one.group, *[""] * 7, state, one.action], bad=True)
+        yield row([one.group, *[""] * 7, state, one.action], bad=True)
     elif not one.moves:
-        yield _row([one.group, *[""] * 7, one.detail, ""])
+        yield row([one.group, *[""] * 7, one.detail, ""])
     for move in one.moves:
         yield _move(one.group, move)
 
@@ -86,17 +73,17 @@ def _move(group: str, move: GroupMove) -> dict[str, Any]:
         _number(move.skipped, exact=move.skipped_is_exact),
         _number(move.not_arrived),
     )
-    return _row([group, move.old.topic, *numbers, state, move.action], bad=not move.is_ready)
+    return row([group, move.old.topic, *numbers, state, move.action], bad=not move.is_ready)
 
 
 def _blockers(found: Rehearsal) -> dict[str, Any]:
-    rows = [_row([one.kind.value, one.name, one.reason, one.action]) for one in found.blockers]
+    rows = [row([one.kind.value, one.name, one.reason, one.action]) for one in found.blockers]
     return _table("What else is not ready", ("kind", "name", "why", "what to do"), rows)
 
 
 def _backlogs(found: Rehearsal) -> dict[str, Any]:
     rows = [
-        _row(
+        row(
             [
                 one.old.topic,
                 f"{one.old.partition}",
@@ -111,14 +98,7 @@ def _backlogs(found: Rehearsal) -> dict[str, Any]:
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    more = f"{len(rows) - MAX_ROWS:,}" if len(rows) > MAX_ROWS else ""
-    names = [{"name": name, "number": name not in _TEXTS} for name in columns]
-    return {"title": title, "columns": names, "rows": rows[:MAX_ROWS], "more": more}
-
-
-def _row(cells: Sequence[str], *, bad: bool = False) -> dict[str, Any]:
-    """``bad``: the cell before the last one, which says what is wrong, is marked."""
-    return {"bad": len(cells) - 2 if bad else None, "cells": [brief(text, _MAX_CHARACTERS) for text in cells]}
+    return table(title, columns, _TEXTS, rows)
 
 
 def _number(value: int | None, *, exact: bool = True) -> str:
