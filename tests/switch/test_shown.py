@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from mirror.cli.app import app
 from mirror.cluster.acls import AclPermission, read_denial, write_denial
