@@ -26,6 +26,7 @@ _KILLS: Final = (*[""] * 12, "before store", "after store", "before act", "after
 _EVENTS: Final = (
     *("", "propagate", "copy", "late", "start", "start and roll back", "seconds 6", "seconds 25", "produce t"),
     *("produce u", "bypass", "read", "members", "transaction", "runs", "source away", "target away"),
+    *("ann holds", "ann holds back", "ann releases"),
 )
 
 
@@ -120,6 +121,8 @@ class Switch(RuleBasedStateMachine):
                 world.propagate()
             case [name, "away"]:
                 getattr(world, name).away = not getattr(world, name).away
+            case ["ann", *does]:
+                world.ann(*does)
             case ["transaction"]:
                 world.transaction = "" if world.transaction else "t"
             case ["members" | "runs"]:
@@ -157,6 +160,7 @@ class Switch(RuleBasedStateMachine):
         record, latches = self.world.record, self.world.latches
         if record is not None and record.state.is_open:
             assert latches[FLOW].is_held
+            assert latches[FLOW].by == TERMS.by
         if self.world.switched:
             assert record is not None
             assert record.state.is_open
@@ -172,14 +176,14 @@ class Switch(RuleBasedStateMachine):
         record, world = self.world.record, self.world
         if record is not None and record.state is State.ROLLED_BACK and not self.late:
             assert world.source.denied == set(world.denied_before)
-            assert not world.latches[FLOW].is_held
-            assert not world.latches[BACK].is_held
+            assert not any(one.is_held and one.by == TERMS.by for one in world.latches.values())
 
     def teardown(self) -> None:
         """Whatever has happened, an operator that is left alone comes to an end."""
         world = self.world
         world.source.away = world.target.away = world.members = False
         world.transaction, self.operators, self.late = "", [], []
+        world.ann("releases")
         made, site = operator(world, 99)
         for _ in range(400):
             world.now_ms += 2_000

@@ -143,6 +143,13 @@ class World:
             self.target.logs[topic] += new
             self.progress[topic] += len(new)
 
+    def ann(self, does: str, flow: str = FLOW) -> None:
+        """Have a person hold a flow that is free, or release what she holds."""
+        for name, one in self.latches.items():
+            wanted = not one.is_held if does == "holds" else one.is_held and one.by == "ann"
+            if wanted and (name == flow or does == "releases"):
+                self.latches[name] = FlowLatch(is_held=does == "holds", generation=one.generation + 1, by="ann")
+
     def consume(self) -> None:
         """Have the group read a record on the source."""
         if self.members and self.group < len(self.source.logs["t"]):
