@@ -34,12 +34,12 @@ def fence_skips_a_topic() -> None:
 
 
 def drain_ends_early() -> None:
-    """The flows are held at the fence, and what is not copied by then is taken for copied and equal."""
+    """The flows are held before the fence, and what is not copied by then is taken for copied and equal."""
     act = ClusterSite._fence
 
     def fence(self: ClusterSite, record: SwitchRecord) -> StepResult:
         for name in self._switch.flows:
-            hold(self._config, self._config.flows[name], why="broken", by=self._terms.by, wait=False)
+            hold(self._config, self._config.flows[name], why="broken", by=self._terms.by)
         return act(self, record)
 
     ClusterSite._fence = fence  # type: ignore[method-assign]

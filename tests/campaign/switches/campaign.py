@@ -1,8 +1,8 @@
 """Cut-overs between real clusters, there and back, while clients work and processes are killed.
 
     python -m tests.campaign.switches.campaign [--cutovers 20] [--topics 30] [--groups 20] [--producers 12] [--seed N]
-                                               [--brokers 3,3] [--per-second 5] [--calm] [--break NAME]
-                                               [--results FILE] [--table FILE]
+                                               [--brokers 3,3] [--per-second 5] [--quiet-seconds 30]
+                                               [--calm] [--break NAME] [--results FILE] [--table FILE]
 
 Two clusters obey ACLs, and one stream copies between them both ways. Producers and consumers of confluent-kafka and of
 Java's clients work without interruption; each switch's ``hook-switch`` moves them. `mirror cutover` is repeated until
@@ -38,7 +38,7 @@ from tests.campaign.switches.broken import BREAKS
 from tests.campaign.switches.clients import Clients, Layout
 from tests.campaign.switches.cutover import CutoverResult, CutoverRound
 from tests.campaign.switches.schedule import Plan, plan
-from tests.campaign.switches.site import QUIET_S, A, B, SwitchSite, open_clusters
+from tests.campaign.switches.site import A, B, SwitchSite, open_clusters
 from tests.polling import eventually
 
 _BUILD: Final = Path(__file__).parents[3] / "build"
@@ -56,6 +56,7 @@ def play(
     brokers: tuple[int, int],
     console: Console,
     per_second: float = 5,
+    quiet_s: int = 3,
     calm: bool = False,
     plans: tuple[Plan, ...] = (),
     breaking: str = "",
@@ -65,7 +66,7 @@ def play(
     folder = Path(tempfile.mkdtemp(prefix="switches-"))
     layout = Layout.of(topics, groups, producers)
     about = {"campaign": f"{seed}-{time.time_ns()}", "topics": topics, "groups": len(layout.groups)}
-    about |= {"producers": len(layout.producers), "brokers": brokers, "quiet_s": QUIET_S, "break": breaking}
+    about |= {"producers": len(layout.producers), "brokers": brokers, "quiet_s": quiet_s, "break": breaking}
     played: list[CutoverResult] = []
     began_s = time.monotonic()
 
@@ -78,7 +79,7 @@ def play(
             clients = Clients(
                 folder, layout, {name: cluster.bootstrap(LOGIN) for name, cluster in clusters.items()}, per_second
             )
-            site.add_switches(cutovers, clients.hook)
+            site.add_switches(cutovers, clients.hook, quiet_s)
             try:
                 clients.start(A)
                 site.stream.start()
@@ -145,6 +146,7 @@ def main() -> int:
     parser.add_argument("--groups", type=int, default=20)
     parser.add_argument("--producers", type=int, default=12, help="idempotent ones; two transactional ones are added")
     parser.add_argument("--per-second", type=float, default=5, help="records of each producer")
+    parser.add_argument("--quiet-seconds", type=int, default=30, help="of each switch")
     parser.add_argument("--seed", type=int, help="of the kills")
     parser.add_argument("--brokers", type=_pair, default=(3, 3), help="of the first and of the second cluster")
     parser.add_argument("--calm", action="store_true", help="kill nothing")
@@ -168,6 +170,7 @@ def main() -> int:
             brokers=arguments.brokers,
             console=console,
             per_second=arguments.per_second,
+            quiet_s=arguments.quiet_seconds,
             calm=arguments.calm,
             breaking=arguments.breaking,
             results_file=arguments.results,

@@ -23,7 +23,6 @@ from tests.topic_creation import create_topics
 A: Final = "a"
 B: Final = "b"
 PARTITIONS: Final = 2
-QUIET_S: Final = 3
 DEADLINE_S: Final = 300
 PROPERTIES: Final = {
     "broker.session.timeout.ms": "4000",
@@ -78,13 +77,13 @@ class SwitchSite:
                     create_topics(admin, [NewTopic(topic, PARTITIONS) for topic in topics])
                 create(admin, [*_grants(topics, groups)])
 
-    def add_switches(self, count: int, hook: Path) -> None:
+    def add_switches(self, count: int, hook: Path, quiet_s: int) -> None:
         """Write the tables of all switches: the stream reads the file from its start on."""
         with self.config.open("a", encoding="utf-8") as file:
             for number in range(count):
                 ends = ends_of(number)
                 values = {"name": switch_name(number), "flow": flow_name(*ends), "back": flow_name(*reversed(ends))}
-                values |= {"quiet": str(QUIET_S), "deadline": str(DEADLINE_S), "hook": json.dumps(str(hook))}
+                values |= {"quiet": str(quiet_s), "deadline": str(DEADLINE_S), "hook": json.dumps(str(hook))}
                 file.write(_SWITCH.format(**values))
 
     def acls(self) -> dict[str, set[Acl]]:
