@@ -55,6 +55,7 @@ _COMMANDS: Final = {
     "apply": _Lazy("drift", "apply", "Bring topics, configurations and ACLs in step, once; copies nothing."),
     "verify": _Lazy("verify", "verify", "Compare source and target, record by record, as a Spark job.", SPARK),
     "offsets": _Lazy("offsets", "offsets", "Translate offsets between source and target, exactly."),
+    "positions": _Lazy("positions", "app", "Translate positions in checkpoints, lists and snapshots, for engines."),
     "groups": _Lazy("groups", "groups", "Show consumer groups on both sides, and what is not in step."),
     "rehearse": _Lazy("rehearse", "rehearse", "Show what a switch to the target would cost now; carries nothing out."),
     "cutover": _Lazy("cutover", "cutover", "Move clients to the target: fence, copy the rest, prove, switch.", SPARK),

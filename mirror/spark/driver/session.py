@@ -12,7 +12,7 @@ import socket
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyspark
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # ships no types
@@ -65,6 +65,17 @@ def start_stream_context() -> SparkContext:
         # Of a container Spark counts the processors that it is allowed to use, and not those of the host.
         cores = int(SparkContext._jvm.java.lang.Runtime.getRuntime().availableProcessors())  # type: ignore[union-attr]  # noqa: SLF001
         return SparkContext.getOrCreate(conf.setAll(list(stream_settings(given, cores).items())))
+
+
+def hadoop_configuration() -> Any:
+    """Return Hadoop's ``Configuration`` as a job has it, by which file systems are reached; no context is started.
+
+    Raises FlowError as the above.
+    """
+    with _clear_errors():
+        conf = _conf()
+        util = SparkContext._jvm.org.apache.spark.deploy.SparkHadoopUtil  # type: ignore[union-attr]  # noqa: SLF001
+        return util.get().newConfiguration(conf._jconf)  # noqa: SLF001 - Java's
 
 
 def stream_settings(given: Mapping[str, str], cores: int) -> dict[str, str]:

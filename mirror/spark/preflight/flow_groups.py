@@ -44,16 +44,16 @@ def open_sync(
     They write although the flow is held, if ``holder`` holds it.
     """
     rules = only_groups(rules_of(flow, patience_ms=flow.groups.interval_ms if beside_copies else 0), only)
-    return GroupSync(_access_of(config, flow, holder), rules, SystemClock(), partners_of(config, flow))
+    return GroupSync(access_of(config, flow, holder), rules, SystemClock(), partners_of(config, flow))
 
 
 def open_way_back(config: MirrorConfig, flow: FlowConfig, *, only: Collection[str] = ()) -> ReverseGroups:
     """Return what reads the groups of the target of ``flow``, to be closed. Raises MirrorError."""
     rules, feeding = only_groups(rules_of(flow), only), feeding_flow(config, flow)
-    return ReverseGroups(_access_of(config, flow), rules, SystemClock(), feeding, also_fed(config, flow))
+    return ReverseGroups(access_of(config, flow), rules, SystemClock(), feeding, also_fed(config, flow))
 
 
-def _access_of(config: MirrorConfig, flow: FlowConfig, holder: str = "") -> FlowAccess:
+def access_of(config: MirrorConfig, flow: FlowConfig, holder: str = "") -> FlowAccess:
     """Return how the clusters of ``flow`` are reached, for what reads groups."""
     return FlowAccess(
         name=flow.name,
@@ -101,7 +101,7 @@ def partners_of(config: MirrorConfig, flow: FlowConfig) -> Partners:
 
 
 def _copying_flow(config: MirrorConfig, flow: FlowConfig) -> CopyingFlow:
-    return CopyingFlow(access=_access_of(config, flow), rules=rules_of(flow), writes=flow.groups.sync)
+    return CopyingFlow(access=access_of(config, flow), rules=rules_of(flow), writes=flow.groups.sync)
 
 
 def also_fed(config: MirrorConfig, flow: FlowConfig) -> AlsoFed:
