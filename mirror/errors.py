@@ -43,7 +43,8 @@
 Which package raises what: ``config`` and the cores' ``settings`` raise ConfigError; ``wire`` raises ProtocolError and
 its children; ``cluster`` turns error codes into BrokerError and its children; ``runtime`` raises the connection and
 thread errors, and InvalidArgument before anything is sent (``cluster`` raises it, too, for arguments that passed that
-check); ``relay`` and ``spark`` raise FlowError; ``migration`` raises MigrationError. No message ever contains a secret.
+check); ``relay``, ``positions`` and ``spark`` raise FlowError; ``migration`` raises MigrationError. No message ever
+contains a secret.
 """
 
 from __future__ import annotations

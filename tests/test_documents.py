@@ -20,6 +20,7 @@ MOST_WORDS: Final = {
     "config/kubernetes/README.md": 500,
     "jobs/INSTALL.md": 700,
     "jobs/MONITORING.md": 1_500,
+    "jobs/POSITIONS.md": 500,
     "jobs/README.md": 5_000,
     "jobs/SWITCH.md": 1_800,
     "jobs/TRIED.md": 60,
