@@ -5,8 +5,9 @@
     planned > ready > fenced > drained > proved > moved > OPEN > reversed > done
        └────────┴────────┴────────┴────────┴───────┴──> rolled-back
 
-What a step changes on a cluster, the record says before (an intent), and facts show afterwards. So an operator that is
-killed at any moment is followed by one that reads both, and repeats nothing that holds.
+Producers wait for ``quiet_ms`` anyway: meanwhile the rest is copied, compared, and held. What a step changes on a
+cluster, the record says before (an intent), and facts show afterwards. So an operator that is killed at any moment is
+followed by one that reads both, and repeats nothing that holds.
 """
 
 from __future__ import annotations

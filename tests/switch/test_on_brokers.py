@@ -15,14 +15,14 @@ import pytest
 from mirror.relay.progress.latch import read_latch
 from tests.alignment.permissions.guarded import acls
 from tests.polling import eventually
-from tests.switch.guarded_pair import Pair, Writer, as_user, pair, read_some
+from tests.switch.guarded_pair import GROUP, Pair, Writer, as_user, pair, read_some
 
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
 def clusters(tmp_path: Path) -> Iterator[Pair]:
-    with pair(tmp_path, 'back = ["back"]\n') as found:
+    with pair(tmp_path, 'back = ["back"]\ndeny-read = true\n') as found:
         yield found
 
 
@@ -66,7 +66,9 @@ def test_operators_that_are_killed_at_each_step_lose_nothing(clusters: Pair) -> 
         assert killed_at(clusters, state), state
     done = mirror(*clusters.command("--json"))
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["state"] == "done"
+    found = json.loads(done.stdout)
+    assert (found["state"], found["denied_groups"]) == ("done", [GROUP])
+    assert found["pause"]["total_ms"] > 3_000
     acknowledged = writer.stop()
     assert writer.refused > 0
     rest = read_some(as_user(clusters.target, "bob"), len(acknowledged) - len(read) + 1)
@@ -102,7 +104,9 @@ def test_a_switch_is_shown_stopped_behind_its_fence_and_rolled_back(clusters: Pa
     assert acls(clusters.source) == before
     fenced = mirror(*clusters.command("--until", "fenced"))
     assert fenced.returncode == 0, fenced.stderr
-    assert len(acls(clusters.source)) == len(before) + 3
+    assert len(acls(clusters.source)) == len(before) + 3 + 1, "three topics, and the group"
+    said = mirror(*clusters.command("--status"))
+    assert "switch move: fenced" in said.stdout, said.stderr
     eventually(lambda: writer.refused > 0, what="a refused record")
     done = mirror(*clusters.command("--rollback"))
     assert done.returncode == 6, done.stderr
