@@ -18,6 +18,7 @@ from mirror.errors import FlowHeld
 from mirror.exit_status import DONE
 from mirror.groups.commit_decision import Intent
 from mirror.groups.intents import GroupTopicKey, encode_intents, encode_key
+from mirror.groups.summary import GroupsSummary, HeldGroup
 from mirror.relay.progress import status_values
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of, latch_topic_of, switch_topic_of
 from mirror.relay.progress.latch import LatchCheck, Role, read_latch, set_latch
@@ -149,6 +150,8 @@ def test_the_record_is_on_the_target_only(there: Standby) -> None:
 def test_an_assessment_says_by_when_all_was_copied_and_where_groups_are(there: Standby) -> None:
     writer = StatusWriter(there.options, FLOW)
     writer.put(status_values.CONFIRMED, Confirmed(since_ms=1_000))
+    held = HeldGroup(group="audit", reasons=("unknown-offset",), detail="t-0", age_ms=5)
+    writer.put(status_values.GROUPS, GroupsSummary(total=2, in_step=1, held=(held,), time_ms=2_000))
     assert writer.close(5_000) is None
     key = GroupTopicKey("g", "t")
     stored = KeyValue(encode_key(key), encode_intents({0: Intent(source=7, target=7)}, {0: 900}))
@@ -166,6 +169,8 @@ def test_an_assessment_says_by_when_all_was_copied_and_where_groups_are(there: S
     assert not [*found.refusals()]
     lines = "\n".join(found.lines())
     assert "lost is at most what paris took after 1970-01-01 00:00:01 UTC" in lines
+    assert "1 of 2 groups were in step as of 1970-01-01 00:00:02 UTC" in lines
+    assert "not in step: audit: unknown-offset (t-0)" in lines
     assert "deletes on berlin: DENY WRITE on TOPIC 't' (LITERAL) for User:*" in lines
 
 

@@ -11,6 +11,7 @@ from mirror.client import AclBinding, AclOperation, AclPermission
 from mirror.cluster.acls import EVERYONE, write_denial
 from mirror.errors import named, printable
 from mirror.groups.kept_positions import KeptGroup
+from mirror.groups.summary import GroupsSummary
 from mirror.switch.acl_fence import is_about
 from mirror.telemetry.report.format import moment, span
 
@@ -63,8 +64,8 @@ class Assessment:
     """Who holds each flow that is held."""
     partitions: tuple[PartitionState, ...]
     groups: tuple[KeptGroup, ...]
-    rounds_ms: Mapping[str, int]
-    """When the last round of each flow's groups has ended."""
+    rounds: Mapping[str, GroupsSummary]
+    """What the last round of each flow's groups came to."""
     open_transactions: Mapping[str, str]
     """Transactional ids that have a transaction open on the standby, with a partition where they have."""
     of_copies: tuple[str, ...] = ()
@@ -109,14 +110,14 @@ class Assessment:
             by_flow[one.flow].append(one)
         for flow, parts in by_flow.items():
             copied = [one for one in parts if one.copied is not None]
-            known = [one for one in copied if one.confirmed_ms]
-            yield f"  flow {flow}: {len(copied)} of {len(parts)} partitions have progress"
+            known = [one for one in parts if one.confirmed_ms]
+            yield f"  flow {flow}: {len(copied)} of {len(parts)} partitions have progress, the others no records of it"
             if known:
                 first = min(one.confirmed_ms for one in known)
                 yield f"    lost is at most what {self.source} took after {self._ago(first)}"
-            if len(known) < len(copied):
-                unknown = named("partition", [one.name for one in copied if not one.confirmed_ms])
-                yield f"    by when all was copied is not known of {unknown}: the progress is as old as shown"
+            if len(known) < len(parts):
+                unknown = named("partition", [one.name for one in parts if not one.confirmed_ms])
+                yield f"    by when all was copied is not known of {unknown}"
             worst = sorted(copied, key=lambda one: (one.confirmed_ms, one.copied_ms, one.name))
             for one in worst if every else worst[:_SHOWN]:
                 at = f"committed {self._ago(one.copied_ms)}" if one.copied_ms else "of unknown age"
@@ -126,8 +127,11 @@ class Assessment:
                 yield f"    {len(worst) - _SHOWN:,} more partitions, none of them older"
 
     def _groups(self, *, every: bool) -> Iterator[str]:
-        for flow, time_ms in self.rounds_ms.items():
-            yield f"  flow {flow}: positions of groups as of {self._ago(time_ms)}"
+        for flow, found in self.rounds.items():
+            step = f"{found.in_step} of {found.total} groups were in step"
+            yield f"  flow {flow}: {step} as of {self._ago(found.time_ms)}"
+            for held in found.held if every else found.held[:_SHOWN]:
+                yield printable(f"    not in step: {held.group}: {held.words} ({held.detail})")
         if self.groups:
             yield f"  {len(self.groups)} group{'' if len(self.groups) == 1 else 's'} with positions"
         # Those that lack some come first.

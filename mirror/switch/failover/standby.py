@@ -13,6 +13,7 @@ from mirror.client import AclFilter, Admin, ResourceType, TopicPartition
 from mirror.cluster.settings import ClusterSettings, address_text
 from mirror.errors import BrokerError, KafkaError
 from mirror.groups.kept_positions import KeptGroup, read_kept
+from mirror.groups.summary import GroupsSummary
 from mirror.mirrormaker.names import HEARTBEATS
 from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.committed import read_progress
@@ -128,7 +129,7 @@ class StandbyReader(FactReader):
         away = self.source_away()
         latches = {flow.name: read_latch(self._target_options, flow.name) for flow in self._flows}
         partitions: list[PartitionState] = []
-        rounds: dict[str, int] = {}
+        rounds: dict[str, GroupsSummary] = {}
         own: set[str] = set()
         for flow in self._flows:
             table, _ = read_reported(self._target_options, flow.name)
@@ -139,7 +140,7 @@ class StandbyReader(FactReader):
                 by_ms = 0 if table.confirmed is None else table.confirmed.of(tp)
                 partitions.append(_state_of(flow.name, tp, progress.get(tp), by_ms))
             if table.groups is not None and table.groups.time_ms:
-                rounds[flow.name] = table.groups.time_ms
+                rounds[flow.name] = table.groups
         topics = {one.topic for one in partitions}
         acls = self._acls()
         pending = open_transactions(
@@ -154,7 +155,7 @@ class StandbyReader(FactReader):
             latches={flow: one.line() for flow, one in latches.items() if one.is_held},
             partitions=tuple(partitions),
             groups=tuple(self._kept_groups()),
-            rounds_ms=rounds,
+            rounds=rounds,
             open_transactions=pending,
             of_copies=tuple(sorted(own & pending.keys())),
             rights=None if acls is None else rights_of(topics, acls),
@@ -171,14 +172,12 @@ class StandbyReader(FactReader):
 
 
 def _state_of(flow: str, tp: TopicPartition, progress: Progress | None, by_ms: int) -> PartitionState:
-    if progress is None:
-        return PartitionState(flow=flow, topic=tp.topic, partition=tp.partition, copied=None)
     return PartitionState(
         flow=flow,
         topic=tp.topic,
         partition=tp.partition,
-        copied=progress.offset,
-        copied_ms=progress.time_ms,
+        copied=None if progress is None else progress.offset,
+        copied_ms=0 if progress is None else progress.time_ms,
         confirmed_ms=by_ms,
     )
 
