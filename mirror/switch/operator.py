@@ -78,7 +78,7 @@ class Operator:
         between other clusters.
         """
         found = self._site.read_record()
-        if found is None or found.state is State.ROLLED_BACK:
+        if found is None or found.state is State.ROLLED_BACK or (self._is_of_other(found) and not found.has_begun):
             record = replace(begin(flows, self._machine.command, found), clusters=clusters)
         else:
             self.record = found  # also if it cannot be claimed: it says what the switch has come to
@@ -97,7 +97,7 @@ class Operator:
 
     def _check(self, found: SwitchRecord, flows: tuple[str, ...], clusters: tuple[str, ...]) -> None:
         name, command = self._terms.name, self._machine.command
-        if found.command is not command and found.command not in self._machine.follows:
+        if self._is_of_other(found):
             raise FlowError(f"switch {name} was begun by mirror {found.command}: mirror {command} needs another table")
         if self._terms.rollback and found.state.is_open:
             raise FlowError(f"switch {name} is {found.state}, so it is not rolled back: run it without --rollback")
@@ -108,6 +108,10 @@ class Operator:
         for before, now in zip(found.clusters, clusters, strict=False):
             if before and now and before != now:
                 raise FlowError(f"switch {name} has begun with cluster {before}, and {now} answers: correct addresses")
+
+    def _is_of_other(self, found: SwitchRecord) -> bool:
+        """Whether a command has begun the switch with whose switches this one does not go on."""
+        return found.command is not self._machine.command and found.command not in self._machine.follows
 
     @property
     def bypassed(self) -> tuple[str, ...]:

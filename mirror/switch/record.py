@@ -130,6 +130,11 @@ class SwitchRecord:
         return self.command is not Command.FAILOVER and not self.state.is_open
 
     @property
+    def has_begun(self) -> bool:
+        """Whether anything of the switch was intended on a cluster, so that only its own command can go on."""
+        return self.fence_ms > 0 or bool(self.latches) or self.state.reaches(State.FENCED)
+
+    @property
     def fences(self) -> bool:
         """Whether producers may be refused on the source for a switch that is not open."""
         is_over = self.state.is_open or self.state is State.ROLLED_BACK

@@ -69,6 +69,19 @@ def test_the_source_is_needed_until_the_switch_is_open() -> None:
     assert vars(store)["away"] is None
 
 
+def test_a_switch_that_has_intended_nothing_yet_is_begun_by_another_command() -> None:
+    world = World(set())
+    first, _ = operator(world, 1)
+    world.source.record = world.target.record = first.turn().record
+    assert world.target.record.state is State.READY
+    site = Site(world)
+    other = Operator(site, TERMS, "operator 2", lambda: world.now_ms, replace(CUTOVER, command=Command.FAILOVER))
+    record = other.claim((FLOW,))
+    assert (record.command, record.state, record.attempt) == (Command.FAILOVER, State.PLANNED, 2)
+    with pytest.raises(SwitchTaken):
+        first.turn()
+
+
 def test_an_operator_waits_for_one_that_has_not_said_that_it_ended() -> None:
     world = World(set())
     first, _ = operator(world, 1)
@@ -120,6 +133,7 @@ def test_an_operator_that_was_replaced_creates_no_acl_behind_a_rollback() -> Non
 def test_a_switch_that_another_command_began_is_refused() -> None:
     world = World(set())
     made, _ = operator(world, 1)
+    assert [made.turn().act for _ in range(2)][-1] is Act.FENCE
     made.leave()
     failover = replace(CUTOVER, command=Command.FAILOVER)
     with pytest.raises(FlowError, match="switch s was begun by mirror cutover: mirror failover needs another table"):

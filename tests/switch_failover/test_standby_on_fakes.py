@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from mirror.cli.app import app
 from mirror.client import AclBinding, AclOperation, AclPermission, ResourceType, TopicPartition
 from mirror.cluster.acls import write_denial
 from mirror.config.load import load
 from mirror.errors import FlowHeld
-from mirror.exit_status import DONE
+from mirror.exit_status import ATTENTION, DONE
 from mirror.groups.commit_decision import Intent
 from mirror.groups.intents import GroupTopicKey, encode_intents, encode_key
 from mirror.groups.summary import GroupsSummary, HeldGroup
@@ -58,7 +61,7 @@ class Standby:
         self.options = {"bootstrap.servers": pair.target.bootstrap}
         pair.copy_all([replace(pair.range_of(), target_topic="t")])
         pair.write(b"only there")
-        file = folder / "mirror.toml"
+        file = self.file = folder / "mirror.toml"
         file.write_text(
             f'[clusters.paris]\n"bootstrap.servers" = "{pair.source.bootstrap}"\n'
             f'[clusters.berlin]\n"bootstrap.servers" = "{pair.target.bootstrap}"\n'
@@ -138,6 +141,38 @@ def test_a_standby_is_opened_without_its_source(there: Standby, monkeypatch: pyt
     assert there.site.target.describe_acls() == ()
     with pytest.raises(FlowHeld, match=r"by switch s: fail over; mirror release flow lets it copy again"):
         LatchCheck(there.options, FLOW)()
+
+
+def test_the_command_shows_the_steps_and_what_it_has_done(there: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["failover", "s", "--config", str(there.file), *arguments])
+
+    monkeypatch.setattr(holding.Ending, "step", lambda _, __: "")
+    shown = ask("--dry-run")
+    assert (shown.exit_code, "holds flow, which takes 12 s or more" in shown.stdout) == (0, True), shown.output
+    assert ask("--status").exit_code == 1, "it has not begun"
+    page = there.file.parent / "record.html"
+    done = ask("--json", "--html", str(page))
+    assert (done.exit_code, json.loads(done.stdout)["state"]) == (DONE, "done"), done.output
+    assert "Copied when a failover opened" in page.read_text()
+    assert "switch s: done, begun by mirror failover" in ask("--status").stdout
+    monkeypatch.setattr(standby.StandbyReader, "source_away", lambda _: "")
+    refused = ask("--assess", "--json")
+    assert (refused.exit_code, refused.stderr.count("paris answers")) == (ATTENTION, 1)
+    (held,) = json.loads(refused.stdout)["latches"].values()
+    assert "by switch s: fail over" in held
+
+
+def test_a_source_that_answers_is_refused_and_leaves_the_switch_to_a_cut_over(
+    there: Standby, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standby.StandbyReader, "source_away", lambda _: "")
+    refused = CliRunner().invoke(app, ["failover", "s", "--config", str(there.file)])
+    assert (refused.exit_code, "the source answers: mirror cutover" in refused.stderr) == (ATTENTION, True)
+    record = there.site.read_record()
+    assert record is not None
+    assert not record.has_begun
+    assert not read_latch(there.options, FLOW).is_held
 
 
 def test_the_record_is_on_the_target_only(there: Standby) -> None:

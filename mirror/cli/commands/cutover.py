@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -15,7 +14,7 @@ from mirror.cli.options import AsJson, Config, Debug, SecretsDir
 from mirror.cli.views import switch_view
 from mirror.cluster.acls import read_denial, write_denial
 from mirror.config.load import load
-from mirror.errors import FlowError, KafkaError, MirrorError, SeveralErrors, printable
+from mirror.errors import MirrorError, SeveralErrors, printable
 from mirror.exit_status import ATTENTION, DONE, FAILED
 from mirror.extras import REPORT, require
 from mirror.runtime.clock import SystemClock
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from mirror.switch.arrivals import Arrived
     from mirror.switch.record import SwitchRecord
 
-_WATCH_S: Final = 2.0
 _DEFAULT_FOLDER: Final = Path("mirror-switch")
 _UNTIL: Final = (State.READY, State.FENCED, State.DRAINED, State.PROVED, State.MOVED, State.OPEN, State.REVERSED)
 
@@ -116,7 +114,8 @@ def cutover(
     ids = _ids(loaded, switch, needs_both=dry_run)
     with ClusterSite(loaded, switch, terms, Files(config, secrets_dir, folder), print_notice) as site:
         if status:
-            raise typer.Exit(_show(site, name, html, watch=watch, as_json=as_json))
+            switch_view.show(site.read_record, name, html, watch=watch, as_json=as_json)
+            raise typer.Exit(DONE)
         if dry_run:
             raise typer.Exit(_dry_run(loaded, switch, site, as_json=as_json))
         folder.mkdir(parents=True, exist_ok=True)
@@ -175,30 +174,6 @@ def _watch(site: ClusterSite, record: SwitchRecord, seconds: int, name: str) -> 
         )
     except KeyboardInterrupt:
         return None  # the switch is done
-
-
-def _show(site: ClusterSite, name: str, html: Path | None, *, watch: bool, as_json: bool) -> int:
-    """Show the record, and again whenever it has changed. Raises MirrorError if neither cluster has it."""
-    shown: SwitchRecord | None = None
-    while True:
-        try:
-            record = site.read_record()
-        except KafkaError as error:
-            if not watch or shown is None:
-                raise
-            print_notice(f"switch {name}: {error}; trying again")
-            record = shown
-        if record is None:
-            raise FlowError(f"switch {name} has not begun")
-        if record != shown:
-            found = json.dumps(switch_view.to_json(name, record), indent=None if watch else 2) if as_json else ""
-            print(found or "\n".join(switch_view.lines(name, record)), flush=True)
-            if html is not None:
-                switch_view.write_page(html, name, record, SystemClock().unix_ms())
-        if not watch or record.state in {State.DONE, State.ROLLED_BACK}:
-            return DONE
-        shown = record
-        time.sleep(_WATCH_S)
 
 
 def _dry_run(config: MirrorConfig, switch: SwitchConfig, site: ClusterSite, *, as_json: bool) -> int:

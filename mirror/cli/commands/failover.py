@@ -11,10 +11,11 @@ import typer
 
 from mirror.cli.console import print_error, print_notice, print_warning
 from mirror.cli.options import AsJson, Config, Debug, SecretsDir
+from mirror.cli.views import switch_view
 from mirror.config.load import load
-from mirror.errors import FlowError, MirrorError, printable
+from mirror.errors import MirrorError, printable
 from mirror.exit_status import ATTENTION, DONE, FAILED
-from mirror.relay.progress.stored_record import plain
+from mirror.extras import REPORT, require
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
 from mirror.spark.holding import user
@@ -55,6 +56,11 @@ def failover(
         bool, typer.Option("--all", help="Show all partitions and groups, not only the worst.")
     ] = False,
     status: Annotated[bool, typer.Option("--status", help="Show how far the switch is; change nothing.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="With --status: until it has ended.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write its record as one HTML file.", dir_okay=False),
+    ] = None,
     although_reachable: Annotated[
         bool, typer.Option("--although-reachable", help="Go on although the source answers, which is fenced first.")
     ] = False,
@@ -77,6 +83,10 @@ def failover(
     the source answers, or it was done and does not hold any more, 5 stopped with producers fenced, 6 rolled back, 7
     open and not done.
     """
+    if watch and not status:
+        raise typer.BadParameter("needs --status", param_hint="--watch")
+    if html is not None:
+        require("--html", REPORT)
     loaded = load(config, secrets_dir=secrets_dir)
     switch = loaded.switch(name)
     terms = Terms(
@@ -94,16 +104,19 @@ def failover(
     target_id = _target_id(loaded, switch)
     with FailoverSite(loaded, switch, terms, Files(config, secrets_dir, Path()), print_notice) as site:
         if status:
-            raise typer.Exit(_show_status(site, name, as_json=as_json))
+            switch_view.show(site.read_record, name, html, watch=watch, as_json=as_json)
+            raise typer.Exit(DONE)
         if assess or dry_run:
             raise typer.Exit(_assess(site, switch, terms, steps=dry_run, every=show_all, as_json=as_json))
         outcome = _run(site, switch, terms, target_id, debug=debug)
     if as_json:
-        print(json.dumps({"switch": name, "status": outcome.status, **plain(outcome.record)}, indent=2))
+        print(json.dumps(switch_view.to_json(name, outcome.record, status=outcome.status), indent=2))
     if outcome.record.unfenced:
         print_warning(f"switch {name}: the source was not fenced: {outcome.record.unfenced}")
     for line in outcome.lines:
         print_notice(f"switch {name}: {line}")
+    if html is not None:
+        switch_view.write_page(html, name, outcome.record, SystemClock().unix_ms())
     raise typer.Exit(outcome.status)
 
 
@@ -130,19 +143,6 @@ def _run(site: FailoverSite, switch: SwitchConfig, terms: Terms, target_id: str,
         line = "interrupted: the same command goes on, --rollback goes back if it is not open"
         return CommandOutcome(record=operator.record, status=status_of_error(operator.record, 130), lines=(line,))
     return outcome
-
-
-def _show_status(site: FailoverSite, name: str, *, as_json: bool) -> int:
-    record = site.read_record()
-    if record is None:
-        raise FlowError(f"switch {name} has not begun")
-    if as_json:
-        print(json.dumps({"switch": name, **plain(record)}, indent=2))
-        return DONE
-    print(
-        printable(f"switch {name}: {record.state}, begun by mirror {record.command}, last gone on by {record.operator}")
-    )
-    return DONE
 
 
 def _assess(site: FailoverSite, switch: SwitchConfig, terms: Terms, *, steps: bool, every: bool, as_json: bool) -> int:

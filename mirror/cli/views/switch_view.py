@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mirror.errors import FlowError, printable
+from mirror.cli.console import print_notice
+from mirror.errors import FlowError, KafkaError, printable
 from mirror.relay.progress.stored_record import plain
+from mirror.runtime.clock import SystemClock
 from mirror.spark.ledger.atomic_write import write_atomically
 from mirror.switch.acl_fence import denials
 from mirror.switch.pause import measured
@@ -18,6 +22,7 @@ from mirror.switch.record import State, SwitchRecord
 if TYPE_CHECKING:
     from mirror.switch.arrivals import Arrived
 
+_WATCH_S: Final = 2.0
 _TEXTS: Final = frozenset({"state", "time", "by", "why", "ACL", "topic", "flow", "group", "hash", "seen"})
 """The columns that have no numbers."""
 
@@ -42,6 +47,33 @@ def lines(name: str, record: SwitchRecord) -> Iterator[str]:
         yield f"producers are fenced since {_moment(record.fence_ms)}"
     if (pause := measured(record)) is not None:
         yield pause.line()
+
+
+def show(read: Callable[[], SwitchRecord | None], name: str, html: Path | None, *, watch: bool, as_json: bool) -> None:
+    """Print the record that ``read`` returns; with ``watch`` again whenever it has changed, until it has ended.
+
+    Raises FlowError if there is none, MirrorError if it cannot be read.
+    """
+    shown: SwitchRecord | None = None
+    while True:
+        try:
+            record = read()
+        except KafkaError as error:
+            if not watch or shown is None:
+                raise
+            print_notice(f"switch {name}: {error}; trying again")
+            record = shown
+        if record is None:
+            raise FlowError(f"switch {name} has not begun")
+        if record != shown:
+            found = json.dumps(to_json(name, record), indent=None if watch else 2) if as_json else ""
+            print(found or "\n".join(lines(name, record)), flush=True)
+            if html is not None:
+                write_page(html, name, record, SystemClock().unix_ms())
+        if not watch or record.state in {State.DONE, State.ROLLED_BACK}:
+            return
+        shown = record
+        time.sleep(_WATCH_S)
 
 
 def write_page(path: Path, name: str, record: SwitchRecord, now_ms: int, arrived: Arrived | None = None) -> None:
@@ -74,6 +106,7 @@ def _section(
         make("Steps", ("state", "time", "seconds", "by", "why"), _steps(record)),
         make("ACLs that it has created on the source", ("ACL",), ((acl,) for acl in created)),
         make("Ends", ("topic", "partition", "fenced end", "target's end"), _ends(record)),
+        make("Copied when a failover opened", ("topic", "partition", "source offset"), _copied(record)),
         make("Proofs", ("flow", "hash"), iter(record.proofs.items())),
         make("Groups, with the hash of their positions", ("group", "hash"), iter(record.groups.items())),
         make("Flows that it holds", ("flow", "generation"), iter(record.rested.items())),
@@ -109,6 +142,12 @@ def _ends(record: SwitchRecord) -> Iterator[tuple[object, ...]]:
         there = record.target_ends.get(topic, ())
         for partition, end in enumerate(of_topic):
             yield topic, partition, end, there[partition] if partition < len(there) else ""
+
+
+def _copied(record: SwitchRecord) -> Iterator[tuple[object, ...]]:
+    for topic, offsets in record.copied.items():
+        for partition, offset in enumerate(offsets):
+            yield topic, partition, offset
 
 
 def _arrivals(arrived: Arrived | None) -> Iterator[tuple[object, ...]]:
