@@ -32,6 +32,8 @@ class Answers(Generic[T]):
     errors: dict[str, str] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     """Those of the errors that say that a flow is held."""
+    away: set[str] = field(default_factory=set)
+    """The clusters that do not answer."""
 
     def print_json(self, to_json: Callable[[T], object]) -> None:
         """Print the document of all flows."""
@@ -73,6 +75,7 @@ def ask_each(
                 if isinstance(error, FlowHeld):
                     answers.held.add(flow.name)
                 print_error(_with_flow_name(flow, error), debug=debug)
+            answers.away.update(clusters.of(flow).away)
     return answers
 
 

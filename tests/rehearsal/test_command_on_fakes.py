@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 
 from mirror.cli.app import app
 from mirror.client import TopicPartition
+from mirror.errors import FlowError
 from mirror.groups.reverse import ReverseGroups
 from mirror.groups.sync import GroupSync
+from mirror.observation import Side
 from mirror.relay.model.ranges import Outcome, RangeResult
 from mirror.relay.progress.flow_topic import status_topic_of
 from mirror.spark.ledger import status_table
@@ -53,6 +55,26 @@ def test_a_group_in_step_is_ready(site: Site) -> None:
     assert (status, move["ready"], move["read_again"], move["skipped"]) == (0, True, 0, 0)
     assert (move["from"]["offset"], move["to"]["begins_at"]) == (137, 137)
     assert site.invoke().stdout.startswith("READY: 1 group, 0 records not arrived\n")
+
+
+def test_without_the_source_the_last_rehearsal_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = vars(Side)["cluster"].fget
+
+    def cluster(side: Side) -> Any:
+        if side.name == "berlin":
+            return read(side)
+        error = side._errors["cluster"] = FlowError("cluster paris does not answer")
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Side, "cluster", property(cluster))
+        assert "berlin knows of no earlier rehearsal" in site.invoke().stderr
+    site.round()
+    assert site.invoke().exit_code == 0
+    monkeypatch.setattr(Side, "cluster", property(cluster))
+    found = site.invoke()
+    assert (found.exit_code, "cluster paris does not answer" in found.stderr) == (1, True), found.output
+    assert "UTC it was ready; mirror groups shows what berlin knows" in found.stderr
 
 
 def test_a_topic_whose_copy_would_have_too_long_a_name_is_an_obstacle_and_no_error(site: Site) -> None:

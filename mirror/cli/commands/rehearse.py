@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirror.cli.console import print_warning
+from mirror.cli.console import print_notice, print_warning
 from mirror.cli.each_flow import ask_each
 from mirror.cli.options import AsJson, Config, Debug, Flow, SecretsDir, Timeout
 from mirror.cli.views.rehearsal_view import view
@@ -23,13 +23,15 @@ from mirror.relay.progress.status_topic import STATUS_MS, write_status
 from mirror.relay.progress.status_values import REHEARSAL
 from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.ledger.atomic_write import write_atomically
+from mirror.spark.ledger.status_table import read_reported
 from mirror.spark.rehearsing.rehearse import Request
 from mirror.spark.rehearsing.rehearse import rehearse as rehearse_ahead
 from mirror.spark.rehearsing.reverse import rehearse_back
 from mirror.telemetry.evidence import LastRehearsal
+from mirror.telemetry.report.format import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.observation import Sides
@@ -79,7 +81,7 @@ def rehearse(
     Of each group and partition: what would be read again, and what skipped. What has not arrived: records, bytes, and
     the age of the oldest one (the recovery point); how long the rest would take, at the rate of earlier runs (the
     recovery time). And what is not ready: groups, topics, configurations, ACLs, what the flow does
-    not cover, and what to do.
+    not cover, and what to do. While the source is away, it says what the last rehearsal has found.
 
     Exit status: 0 ready, 3 not ready, 1 could not look, 2 wrong usage.
     """
@@ -111,10 +113,26 @@ def rehearse(
     else:
         for rehearsal in found:
             Terminal().print(view(rehearsal))
+    for line in _earlier(
+        loaded, [one for one in flows if one.source in answers.away and one.target not in answers.away]
+    ):
+        print_notice(line)
     answers.print_warnings()
     if html is not None and found:
         _write_html(html, found)
     answers.exit(lambda one: not one.is_ready)
+
+
+def _earlier(config: MirrorConfig, flows: Sequence[FlowConfig]) -> Iterator[str]:
+    """Yield what is known of flows whose source is away: their last rehearsals."""
+    for flow in flows:
+        last = read_reported(config.clusters[flow.target].client_options(), flow.name)[0].rehearse
+        if last is None:
+            yield f"flow {flow.name}: {flow.target} knows of no earlier rehearsal; mirror groups shows what it knows"
+            continue
+        found = "ready" if last.ready else f"not ready ({last.groups_not_ready} of {last.groups} groups)"
+        at = f"as of {moment(last.time_ms)} it was {found}"
+        yield f"flow {flow.name}: {at}; mirror groups shows what {flow.target} knows"
 
 
 def _store(config: MirrorConfig, found: Sequence[Rehearsal]) -> None:
