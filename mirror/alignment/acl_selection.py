@@ -58,6 +58,10 @@ class AclRules:
     """Whether a switch fences the source's topics: its denials of WRITE are not for the target, where it opens them."""
     adopt: bool = False
     """Whether a user wants those again that others have deleted on the target."""
+    target_group: Callable[[str], str] = str
+    """The name of a group of the source on the target."""
+    source_group: Callable[[str], str | None] = str
+    """The reverse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +75,7 @@ class AclSides:
     """Those of the target that are the flow's."""
     source_groups: Collection[str] = ()
     kept_groups: Collection[str] = ()
-    """The groups whose positions the flow keeps on the target."""
+    """The groups whose positions the flow keeps on the target, by their names on the source."""
 
 
 @dataclass(slots=True)
@@ -280,13 +284,14 @@ def _copies(rules: AclRules, sides: AclSides, owned: Iterable[str]) -> dict[str,
 
 
 class _Groups(_Place):
-    """Groups have the same names on both sides. A prefix would also be about groups that the target has by itself."""
+    """A prefix would also be about groups that the target has by itself."""
 
     def __init__(self, rules: AclRules, sides: AclSides) -> None:
         assert rules.takes_group is not None  # noqa: S101 - else there is no such place
-        kept = {name: name for name in sorted(sides.kept_groups) if rules.takes_group(name)}
+        named = rules.target_group
+        kept = {name: named(name) for name in sorted(sides.kept_groups) if rules.takes_group(name)}
         names = {*sides.source_groups, *_literal_names(sides.source, ResourceType.GROUP)}
-        super().__init__(kept, {name: name for name in sorted(names - kept.keys()) if rules.takes_group(name)})
+        super().__init__(kept, {name: named(name) for name in sorted(names - kept.keys()) if rules.takes_group(name)})
 
 
 def _literal_names(acls: Iterable[AclBinding], kind: ResourceType) -> set[str]:

@@ -206,7 +206,8 @@ class AclAlignment:
         if self.rules.takes_group is None:
             return ()
         made = (acl for acl, mark in known.items() if mark is AclMark.MADE)
-        settled = {acl.name for acl in made if acl.resource_type is ResourceType.GROUP}
+        names = (self.rules.source_group(acl.name) for acl in made if acl.resource_type is ResourceType.GROUP)
+        settled = {name for name in names if name is not None}
         found = self._kept_groups(owned.__contains__, settled)
         if found is not None:
             return found

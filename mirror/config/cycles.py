@@ -3,7 +3,7 @@
 Flows and clusters are a graph; only flows on one of its cycles can feed each other. With ``prefix`` a topic has the
 names of the clusters that it came from, and is not copied back to one of these (``topic_selection.left_out``): what
 leaves a cluster with a prefix does not come in again with a prefix. So no circle is closed at a cluster where both
-flows have prefixes, unless flows call one cluster by several names.
+flows have prefixes, unless flows call one cluster by several names, or give topics other names (``names``).
 
 Elsewhere a topic may go round: with ``identity`` in circles forever, with a prefix in it its name would grow without
 end. A flow whose patterns are plain names copies a fixed set of topics, whose path can be followed. A flow with real
@@ -29,6 +29,7 @@ from mirror.mirrormaker.names import HEARTBEATS
 if TYPE_CHECKING:
     from mirror.config.models import FlowConfig
 
+_MOST_FOLLOWED: Final = 10_000
 _PLAIN_NAME: Final = re.compile(r"(?:[A-Za-z0-9_-]|\\[.-]|\[\.\])+")
 
 S = TypeVar("S", bound=Hashable)
@@ -100,10 +101,13 @@ class _Graph:
 
 def plain_names(flow: FlowConfig) -> list[str] | None:
     """Return the topics that the flow selects, or None if not all its patterns are plain names."""
-    if not all(_PLAIN_NAME.fullmatch(pattern) for pattern in flow.topics):
-        return None
-    names = (re.sub(r"\\|\[|\]", "", pattern) for pattern in flow.topics)
-    return [name for name in names if flow.selects(name)]
+    names = [plain_name(pattern) for pattern in flow.topics]
+    return None if None in names else [name for name in names if name is not None and flow.selects(name)]
+
+
+def plain_name(pattern: str) -> str | None:
+    """Return the only name that the regular expression ``pattern`` matches; None if it is not plainly a name."""
+    return re.sub(r"\\|\[|\]", "", pattern) if _PLAIN_NAME.fullmatch(pattern) else None
 
 
 def _reason(group: Flows, identity: Mapping[str, str]) -> str | None:
@@ -133,7 +137,8 @@ def _open_circle(flows: Flows, identity: Mapping[str, str]) -> Flows | None:
     """
     names_close = not _doubled(flows, identity)
     unlike = {
-        (flow.source, flow.target, flow.naming, flow.only_local): at for at, flow in reversed([*enumerate(flows)])
+        (flow.source, flow.target, _has_prefixes(flow), flow.only_local, _alone(flow)): at
+        for at, flow in reversed([*enumerate(flows)])
     }
     leaving: dict[str, list[int]] = defaultdict(list)
     for at in sorted(unlike.values()):
@@ -142,13 +147,25 @@ def _open_circle(flows: Flows, identity: Mapping[str, str]) -> Flows | None:
     def onward(at: int) -> Iterator[int]:
         for other in leaving.get(identity[flows[at].target], ()):
             # What leaves a cluster with a prefix never comes in again with one.
-            if not (names_close and flows[at].naming == flows[other].naming == "prefix"):
+            closes = names_close and _has_prefixes(flows[at]) and _has_prefixes(flows[other])
+            # A flow within one cluster refuses the topics whose copies it would select.
+            if not closes and not (at == other and flows[at].is_within_one_cluster):
                 yield other
 
     for first in sorted(unlike.values()):
         if not flows[first].only_local and (circle := _way_back(first, onward, first.__eq__)):
             return [flows[at] for at in circle[:-1]]
     return None
+
+
+def _has_prefixes(flow: FlowConfig) -> bool:
+    """Return whether the names of all copies begin with the name of the source."""
+    return flow.naming == "prefix" and not flow.names
+
+
+def _alone(flow: FlowConfig) -> str:
+    """Return what distinguishes flows between the same clusters: several within one can feed each other."""
+    return flow.name if flow.is_within_one_cluster else ""
 
 
 def _reason_of_circle(circle: Flows, doubled: Sequence[str]) -> str:
@@ -158,6 +175,8 @@ def _reason_of_circle(circle: Flows, doubled: Sequence[str]) -> str:
     identity = [flow.name for flow in circle if flow.naming == "identity"]
     if identity:
         lines.append(f'use naming = "prefix" in {", ".join(identity)}, or origin = "local" in all of them')
+    if renaming := [flow.name for flow in circle if flow.names]:
+        lines.append(f"names in {', '.join(renaming)} may give a topic the name that it came with: remove that")
     lines.append("or write the topics of one of them as plain names (a dot as \\\\.)")
     return "; ".join(lines)
 
@@ -169,7 +188,9 @@ def _reason_of_topic(topic: str, circle: Flows) -> str:
 
 def _carriers_of_heartbeats(group: Flows, patterned: Flows) -> Flows:
     """Return the flows that may copy heartbeats, as they name them; none if no flow has to copy them."""
-    always = [flow.model_copy(update={"naming": "prefix"}) for flow in group if flow.mirrormaker.heartbeats]
+    always = [
+        flow.model_copy(update={"naming": "prefix", "names": {}}) for flow in group if flow.mirrormaker.heartbeats
+    ]
     clusters = {flow.source for flow in group}
     prefixed = [HEARTBEATS, *(f"{one}.{HEARTBEATS}" for one in clusters)]
     # Heartbeats may have many prefixes. What excludes them excludes those with few.
@@ -181,13 +202,14 @@ def _carriers_of_heartbeats(group: Flows, patterned: Flows) -> Flows:
 def _returning_topic(group: Flows, names: Mapping[str, list[str] | None], identity: Mapping[str, str]) -> str | None:
     """Return the reason if a topic of a flow of plain names returns to a flow that has copied it.
 
-    Names only grow on their way. So one that a flow of plain names copies further on was a part of the name there, and
-    only such names are followed: the others, whose number may be factorial, stay among the flows with patterns, whose
-    circles are closed.
+    Without ``names``, they only grow on their way. So one that a flow of plain names copies further on was a part of
+    the name there, and only such names are followed: the others, whose number may be factorial, stay among the flows
+    with patterns, whose circles are closed. With ``names`` all are followed, and too many are refused.
     """
     flows = {flow.name: flow for flow in group}
     following = _following(group, names, identity)
     listed = [(flow.name, topic) for flow in group for topic in names[flow.name] or ()]
+    renaming = any(flow.names for flow in group)
     followed = {topic[at:] for _, topic in listed for at in (0, *(dot.end() for dot in re.finditer(r"\.", topic)))}
     found: dict[_Copied, list[_Copied]] = {}
 
@@ -195,8 +217,8 @@ def _returning_topic(group: Flows, names: Mapping[str, list[str] | None], identi
         if copied not in found:
             flow = flows[copied[0]]
             written = flow.target_topic(copied[1])
-            others = following(flow, written) if written in followed else ()
-            found[copied] = [(other.name, written) for other in others]
+            others = following(flow, written) if renaming or written in followed else ()
+            found[copied] = [(other.name, written) for other in others if not (other is flow and _alone(flow))]
         return found[copied]
 
     waiting, reached = [*listed], set(listed)
@@ -204,6 +226,8 @@ def _returning_topic(group: Flows, names: Mapping[str, list[str] | None], identi
         new = set(onward(waiting.pop())) - reached
         reached |= new
         waiting += new
+        if len(reached) > _MOST_FOLLOWED:
+            return f"with names, their topics may go more than {_MOST_FOLLOWED} ways: remove names, or a flow"
     for first in sorted(reached):
         if flows[first[0]].only_local:
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from mirror.config.cycles import plain_name
 from mirror.config.positions import Position
 from mirror.config.problems import shown
 from mirror.config.reserved_topics import reserved_copy, reserved_in, why_reserved
@@ -55,8 +56,7 @@ def problems(
         yield sources.problem((*here, "mirrormaker", "checkpoints"), value=True, allowed=allowed)
     if doubtful.isdisjoint({"from", "until", "start"}):
         yield from _point_problems(flow, sources)
-    if "topics" not in doubtful:
-        yield from _reserved_topics(flow, sources)
+    yield from _topic_problems(flow, sources, doubtful)
     yield from _client_problems(flow, sources)
     if target is None or producer is None or not doubtful.isdisjoint({"delivery", "commit-interval-ms"}):
         return
@@ -75,6 +75,17 @@ def _deletion_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
         yield sources.problem((*here, "max-deletions"), flow.max_deletions, allowed)
 
 
+def _topic_problems(flow: FlowConfig, sources: Sources, doubtful: frozenset[str]) -> Iterator[Problem]:
+    if "topics" not in doubtful:
+        yield from _reserved_topics(flow, sources)
+    if not doubtful.isdisjoint({"topics", "topics-exclude", "naming", "names", "source", "target"}):
+        return
+    if flow.is_within_one_cluster and flow.mirrormaker.heartbeats:
+        allowed = "must be false where both ends of the flow are one cluster: remove the key"
+        yield sources.problem(("flows", flow.name, "mirrormaker", "heartbeats"), value=True, allowed=allowed)
+    yield from _name_problems(flow, sources)
+
+
 def _reserved_topics(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
     """Yield the patterns that spell out a topic which no flow copies; another pattern just never selects it."""
     for pattern in flow.topics:
@@ -84,6 +95,14 @@ def _reserved_topics(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
         elif (copy := reserved_copy(pattern, flow.target_topic)) is not None:
             allowed = f"makes the target topic {copy}, which no flow writes, since {why_reserved(copy)}: remove it"
             yield sources.problem(("flows", flow.name, "topics"), pattern, allowed)
+
+
+def _name_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
+    """Yield the topics of plain names that cannot have the name that they are to get."""
+    for pattern in flow.topics if flow.names else ():
+        topic = plain_name(pattern)
+        if topic is not None and flow.concerns(topic) and (reason := flow.why_no_name(topic)) is not None:
+            yield sources.problem(("flows", flow.name, "topics"), pattern, reason)
 
 
 def _client_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:

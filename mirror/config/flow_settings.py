@@ -27,6 +27,7 @@ from mirror.config.value_checks import (
     no_limit_or_enough,
     not_zero,
     record_headers,
+    topic_names,
 )
 from mirror.relay.model.policy import DEFAULT_EXACTLY_ONCE_BY
 from mirror.wire.integers import INT16_MAX, INT32_MAX, INT64_MAX
@@ -59,6 +60,10 @@ class FlowSettings(OwnTable):
     """
     naming: Literal["prefix", "identity"] = Field(default="prefix", description='"prefix" or "identity"')
     """topic names on the target: `"prefix"` gives `paris.orders`, `"identity"` gives `orders`"""
+    names: Annotated[dict[str, str], AfterValidator(topic_names)] = Field(
+        default_factory=dict, description='a table such as { "orders" = "eu.orders", "clicks-(.*)" = "web.$1" }'
+    )
+    """topics that get other names than `naming` gives them; see [Names](#names)"""
     delivery: Literal["exactly-once", "at-least-once"] = Field(
         default="exactly-once", description='"exactly-once" or "at-least-once"'
     )
@@ -236,6 +241,11 @@ class FlowSettings(OwnTable):
     @field_serializer("headers", when_used="json")
     def _headers_to_show(self, headers: dict[str, str | SecretStr]) -> dict[str, str]:
         return {name: HIDDEN if isinstance(value, SecretStr) else value for name, value in headers.items()}
+
+    @property
+    def is_within_one_cluster(self) -> bool:
+        """Whether the flow copies topics of a cluster under other names to the same cluster."""
+        return self.source == self.target
 
     @property
     def exactly_once(self) -> bool:

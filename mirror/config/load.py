@@ -29,7 +29,7 @@ SECRETS_DIR: Final = "MIRROR_SECRETS_DIR"
 
 _PLACEHOLDERS: Final[Mapping[str, Any]] = {"source": "", "target": "", "topics": ["x"]}
 """Values for wrong keys that have no default, so that the other keys can be checked together."""
-_GRAPH_KEYS: Final = frozenset({"source", "target", "topics", "topics-exclude", "naming"})
+_GRAPH_KEYS: Final = frozenset({"source", "target", "topics", "topics-exclude", "naming", "names"})
 """The keys that determine which flows feed each other."""
 
 _NAMES: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
@@ -279,9 +279,11 @@ def _graph_problems(
     identity = cycles.cluster_identities({name: clients.addresses(table) for name, table in clusters.items()})
     distinct = []
     for flow in flows:
-        if identity[flow.source] == identity[flow.target]:
+        if identity[flow.source] == identity[flow.target] and not (flow.is_within_one_cluster and flow.names):
             both = f"{flow.source} -> {flow.target}"
-            yield Problem(sources.file, f"flows.{flow.name}", both, "both ends are one cluster; choose another target")
+            more = ", or give the copies other names (names)" if flow.is_within_one_cluster else ""
+            allowed = f"both ends are one cluster; choose another target{more}"
+            yield Problem(sources.file, f"flows.{flow.name}", both, allowed)
         else:
             distinct.append(flow)
     yield from _heartbeat_problems(distinct, identity, sources)

@@ -53,12 +53,15 @@ class FlowConfig(FlowSettings):
 
     includes: ClassVar = topic_selection.includes
     selects: ClassVar = topic_selection.selects
+    concerns: ClassVar = topic_selection.concerns
     wants: ClassVar = topic_selection.wants
     left_out: ClassVar = topic_selection.left_out
     why_not_copied: ClassVar = topic_selection.why_not_copied
+    why_no_name: ClassVar = topic_selection.why_no_name
     carries_heartbeats: ClassVar = topic_names.carries_heartbeats
     carries_only_heartbeats: ClassVar = topic_selection.carries_only_heartbeats
-    target_topic: ClassVar = topic_names.target_topic
+    target_topic: ClassVar = topic_selection.target_topic
+    name_by_naming: ClassVar = topic_names.name_by_naming
     source_topic: ClassVar = topic_selection.source_topic
     copy_policy: ClassVar = flow_policy.copy_policy
 
@@ -83,9 +86,10 @@ class MirrorConfig(BaseModel):
     def _find_cycles(self) -> Self:
         targets: dict[str, set[str]] = {}
         for flow in self.flows.values():
-            targets.setdefault(flow.source, set()).add(flow.target)
+            if not flow.is_within_one_cluster:
+                targets.setdefault(flow.source, set()).add(flow.target)
         for flow in self.flows.values():
-            reached = {flow.target}
+            reached = targets.get(flow.target, set())
             while new := {target for name in reached for target in targets.get(name, ())} - reached:
                 reached |= new
             flow._is_on_cycle = flow.source in reached  # noqa: SLF001 - of this module

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from mirror.config.patterns import Pattern, matches
+from mirror.config.patterns import Pattern, checked_names, matches, new_name, old_names
 from mirror.wire.integers import INT32_MAX
 
 Plain: TypeAlias = str | int | bool | list[str]
@@ -65,6 +65,10 @@ class GroupsConfig(OwnTable):
         default=("console-consumer-.*", "connect-.*", "__.*"), description="a list of regular expressions"
     )
     """groups that are left out; the groups in which flows keep their progress always are"""
+    names: Annotated[dict[str, str], AfterValidator(checked_names)] = Field(
+        default_factory=dict, description='a table such as { "(.*)" = "eu.$1" }'
+    )
+    """groups that have another name on the target; see [Names](#names)"""
     sync: bool = Field(default=True, description="true or false")
     """commit the positions of these groups on the target; without the table it is `false`, and `mirror groups` shows
     what would be committed
@@ -79,6 +83,26 @@ class GroupsConfig(OwnTable):
 
     def includes(self, group: str) -> bool:
         """Return whether the group is brought to the target, if it is not one of this program's own."""
+        return self._selects(group) and self.name_taken_by(group) is None
+
+    def target_group(self, group: str) -> str:
+        """Return the name of the source's ``group`` on the target."""
+        renamed = new_name(self.names, group) if self.names else None
+        return group if renamed is None else renamed
+
+    def source_group(self, name: str) -> str | None:
+        """Return the source's group that is brought to the target's group ``name``, if the source has it, or None."""
+        found = (group for group in (*old_names(self.names, name), name) if self._selects(group))
+        return next((group for group in found if self.target_group(group) == name), None)
+
+    def name_taken_by(self, group: str) -> str | None:
+        """Return the other group to which the name belongs that the source's ``group`` would have on the target."""
+        if not self.names or not self._selects(group):
+            return None
+        owner = self.source_group(self.target_group(group))
+        return None if owner == group else owner
+
+    def _selects(self, group: str) -> bool:
         return matches(self.include, group) and not matches(self.exclude, group)
 
 

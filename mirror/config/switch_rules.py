@@ -62,6 +62,9 @@ def _flow_problems(switch: SwitchConfig, ahead: list[FlowConfig], sources: Sourc
         if flow.naming != "identity":
             allowed = 'must have naming = "identity": clients find no other topic names on the target'
             yield sources.problem(path, flow.name, allowed)
+        if flow.names or flow.groups.names:
+            allowed = "must have no names: clients find no other names of topics and groups on the target"
+            yield sources.problem(path, flow.name, allowed)
         if not flow.exactly_once:
             allowed = 'must have delivery = "exactly-once": what is copied twice cannot be proved'
             yield sources.problem(path, flow.name, allowed)

@@ -1,4 +1,4 @@
-"""Decides which of its source's topics a flow copies, and says why another one is left out. Pure.
+"""Decides which of its source's topics a flow copies, under which name, and why another one is left out. Pure.
 
 They are methods of :class:`FlowConfig`.
 """
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.config.patterns import matches
 from mirror.config.reserved_topics import why_reserved
-from mirror.config.topic_names import carries_heartbeats, target_topic
+from mirror.config.topic_names import carries_heartbeats, possible_sources, wanted_name
 from mirror.mirrormaker.names import DefaultPolicy
 
 if TYPE_CHECKING:
@@ -20,7 +20,30 @@ _NAMES: Final = DefaultPolicy()
 
 def includes(flow: FlowSettings, topic: str) -> bool:
     """Return whether the source's ``topic`` is copied."""
-    return selects(flow, topic) or carries_heartbeats(flow, topic)
+    return concerns(flow, topic) and why_no_name(flow, topic) is None
+
+
+def selects(flow: FlowSettings, topic: str) -> bool:
+    """Return whether the source's ``topic`` is copied because ``topics`` says so."""
+    return _is_selected(flow, topic) and why_no_name(flow, topic) is None
+
+
+def concerns(flow: FlowSettings, topic: str) -> bool:
+    """Return whether the source's ``topic`` is to be copied, also if it cannot get its name on the target."""
+    return _is_selected(flow, topic) or carries_heartbeats(flow, topic)
+
+
+def _is_selected(flow: FlowSettings, topic: str) -> bool:
+    return wants(flow, topic) and left_out(flow, topic) is None
+
+
+def target_topic(flow: FlowSettings, topic: str) -> str:
+    """Return the name of the source's ``topic`` on the target: of no two topics the same.
+
+    One that cannot have its name gets one that no topic of a broker can have.
+    """
+    name = wanted_name(flow, topic)
+    return name if why_no_name(flow, topic) is None else f"{name} ({topic})"
 
 
 def source_topic(flow: FlowSettings, name: str) -> str | None:
@@ -28,13 +51,35 @@ def source_topic(flow: FlowSettings, name: str) -> str | None:
 
     No cluster is asked: this tries each name that the source's topic can have.
     """
-    found = (topic for topic in (name, name.removeprefix(f"{flow.source}.")) if includes(flow, topic))
-    return next((topic for topic in found if target_topic(flow, topic) == name), None)
+    found = _owner(flow, name)
+    return found if found is not None and why_no_name(flow, found) is None else None
 
 
-def selects(flow: FlowSettings, topic: str) -> bool:
-    """Return whether the source's ``topic`` is wanted and not left out."""
-    return wants(flow, topic) and left_out(flow, topic) is None
+def _owner(flow: FlowSettings, name: str) -> str | None:
+    """Return the source's topic to which the ``name`` belongs on the target: of several, the first by the rules."""
+    found = (topic for topic in possible_sources(flow, name) if wanted_name(flow, topic) == name)
+    return next((topic for topic in found if concerns(flow, topic)), None)
+
+
+# Invariant: A topic of the target is the copy of one topic of the source at most, whatever topics there are: of those
+#   that would have its name, all but one are refused by name.
+# Test: tests/config/test_names.py::test_no_two_copied_topics_have_one_name_and_each_name_leads_back
+def why_no_name(flow: FlowSettings, topic: str) -> str | None:
+    """Return why the source's ``topic``, which is to be copied, cannot have its name on the target; None if it can."""
+    if not flow.names and not flow.is_within_one_cluster:
+        return None
+    name = wanted_name(flow, topic)
+    advice = "give it another name in names, or leave it out by topics-exclude"
+    if flow.is_within_one_cluster and name == topic:
+        return f"its copy would have its own name, and both ends of the flow are cluster {flow.source}: {advice}"
+    if flow.is_within_one_cluster and concerns(flow, name):
+        return (
+            f"its copy {name} is selected by topics, too, and would be copied again: leave {name} out by topics-exclude"
+        )
+    if not name.strip("."):
+        return f"its copy would have the name {name!r}, which brokers refuse: {advice}"
+    owner = _owner(flow, name)
+    return None if owner == topic else f"its copy would be {name}, which is the name of the copy of {owner}: {advice}"
 
 
 def wants(flow: FlowSettings, topic: str) -> bool:
@@ -46,9 +91,10 @@ def left_out(flow: FlowSettings, topic: str) -> str | None:
     """Return why the source's ``topic`` is never copied, wanted or not; None if it may be."""
     if flow.naming == "prefix" and _NAMES.has_passed(topic, flow.target):
         return f"by its name it came from {flow.target}"
-    if reserved := why_reserved(topic) or why_reserved(target_topic(flow, topic)):
+    copy = wanted_name(flow, topic)
+    if reserved := why_reserved(topic) or why_reserved(copy):
         return reserved
-    return "it has checkpoints" if _NAMES.is_checkpoints(topic) else None
+    return "it has checkpoints" if _NAMES.is_checkpoints(topic) or _NAMES.is_checkpoints(copy) else None
 
 
 def why_not_copied(flow: FlowSettings, topic: str) -> str | None:
@@ -69,4 +115,4 @@ def why_not_copied(flow: FlowSettings, topic: str) -> str | None:
 
 def carries_only_heartbeats(flow: FlowSettings, topic: str) -> bool:
     """Return whether the source's ``topic`` is copied for its heartbeats alone, and not selected."""
-    return carries_heartbeats(flow, topic) and not selects(flow, topic)
+    return carries_heartbeats(flow, topic) and not _is_selected(flow, topic)

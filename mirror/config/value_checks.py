@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from pydantic import SecretStr
 
+from mirror.config.patterns import checked_names
 from mirror.config.problems import shown
 
+_TOPIC_TEXT: Final = re.compile(r"[A-Za-z0-9._-]*")
+"""``Topic.LEGAL_CHARS`` of Kafka's brokers."""
 SLOWEST_BYTES_PER_SECOND: Final = 1024
 """At a lower rate, one batch of the usual maximum size would take a quarter of an hour."""
 
@@ -53,6 +57,14 @@ def record_headers(table: object) -> object:
             (name + text_of(value)).encode()
         except UnicodeEncodeError:
             raise ValueError(f"{shown(name)} and its value must be text that UTF-8 can encode") from None
+    return table
+
+
+def topic_names(table: dict[str, str]) -> dict[str, str]:
+    """Check the table ``names`` of a flow. Raises ValueError with the first rule that is wrong."""
+    for template in checked_names(table).values():
+        if not template or not _TOPIC_TEXT.fullmatch(template.replace("${1}", "").replace("$1", "")):
+            raise ValueError(f"{shown(template)}: a topic's name is made of letters, digits, '.', '_' and '-'")
     return table
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from mirror.client import Admin
 from mirror.closing import Closing
 from mirror.groups.reader import GroupReader
+from mirror.groups.rules import GroupRules
 from mirror.groups.translation.logs import PATIENCE, FlowLogs
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.offsets.translator import OffsetTranslator
@@ -41,8 +42,8 @@ class FlowAccess:
 class FlowClusters(Closing):
     """The clients and readers of both clusters. Their calls wait; use them in one thread."""
 
-    def __init__(self, flow: FlowAccess, clock: Clock) -> None:
-        """Raises ConfigError, FlowError."""
+    def __init__(self, flow: FlowAccess, rules: GroupRules, clock: Clock) -> None:
+        """Groups have their names on the source on both sides. Raises ConfigError, FlowError."""
         with ExitStack() as stack:
             translator = stack.enter_context(flow.open_translator())
             self.source: Final = stack.enter_context(Admin(cluster_options(flow.source_options)))
@@ -51,7 +52,7 @@ class FlowClusters(Closing):
         self.translator: Final = translator
         """That of the flow's index."""
         self.of_source: Final = GroupReader(self.source, clock, TIMEOUT_MS)
-        self.of_target: Final = GroupReader(self.target, clock, TIMEOUT_MS)
+        self.of_target: Final = GroupReader(self.target, clock, TIMEOUT_MS, rules.target_group, rules.source_group)
         self.logs: Final = FlowLogs(self.source, self.target, translator, clock, TIMEOUT_MS)
 
     def close(self) -> None:

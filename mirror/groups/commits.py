@@ -188,7 +188,9 @@ class GroupCommits:
         done = self._run(
             {part: [row for row in rows[part.group] if row.target in of_part] for part, of_part in parts.items()},
             until_ms,
-            lambda part, ms: self._admin.commit_group_offsets_async(part.group, parts[part], ms),
+            lambda part, ms: self._admin.commit_group_offsets_async(
+                self._reader.name_here(part.group), parts[part], ms
+            ),
         )
         for row in done:
             row.at_target = offsets[row.group][row.target].offset
@@ -201,7 +203,7 @@ class GroupCommits:
             parts,
             until_ms,
             lambda part, ms: self._admin.delete_group_offsets_async(
-                part.group, [row.target for row in parts[part]], ms
+                self._reader.name_here(part.group), [row.target for row in parts[part]], ms
             ),
         )
         for row in done:

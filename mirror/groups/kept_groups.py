@@ -20,8 +20,20 @@ _TIMEOUT_MS: Final = 20_000
 class KeptGroups:
     """Its calls wait for the target; use it in one thread."""
 
-    def __init__(self, target_options: Mapping[str, object], flow: str, clock: Clock) -> None:
-        """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
+    def __init__(
+        self,
+        target_options: Mapping[str, object],
+        flow: str,
+        clock: Clock,
+        target_group: Callable[[str], str] = str,
+        source_group: Callable[[str], str | None] = str,
+    ) -> None:
+        """``target_options`` are dotted keys, of which those of the cluster are used.
+
+        ``target_group`` returns the name of the source's group on the target, ``source_group`` the reverse. Raises
+        ConfigError.
+        """
+        self._names: Final = target_group, source_group
         self._topic: Final = FlowTopic(target_options, group_topic_of(flow))
         self._clock: Final = clock
         self._intents: Final = StoredIntents()
@@ -35,6 +47,8 @@ class KeptGroups:
     def names(self, is_own: Callable[[str], bool], settled: Collection[str]) -> frozenset[str] | None:
         """Return the groups of which the flow has committed a position, and that have none in topics of others.
 
+        They have their names on the source.
+
         ``is_own`` returns whether a target topic is the flow's. The ``settled`` groups may read others by now. None
         without the flow's topic. Raises KafkaError.
         """
@@ -42,7 +56,7 @@ class KeptGroups:
             followed = FollowedTopic(self._topic)
             self._clients.callback(followed.close)
             admin = self._clients.enter_context(Admin(self._topic.options))
-            self._opened = followed, GroupReader(admin, self._clock, _TIMEOUT_MS)
+            self._opened = followed, GroupReader(admin, self._clock, _TIMEOUT_MS, *self._names)
         followed, reader = self._opened
         intents = self._intents
         followed.follow(

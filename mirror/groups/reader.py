@@ -54,8 +54,21 @@ def unsupported_state(listed: Listed) -> GroupState:
 class GroupReader:
     """Lists groups and reads their offsets. Its calls wait for the cluster; use it in one thread."""
 
-    def __init__(self, admin: Admin, clock: Clock, timeout_ms: int) -> None:
-        """``timeout_ms`` limits requests that are not about groups."""
+    def __init__(
+        self,
+        admin: Admin,
+        clock: Clock,
+        timeout_ms: int,
+        name_here: Callable[[str], str] = str,
+        name_there: Callable[[str], str | None] = str,
+    ) -> None:
+        """``timeout_ms`` limits requests that are not about groups.
+
+        Callers name groups as another cluster does: ``name_here`` returns the name on this one, ``name_there`` the
+        reverse. Groups without a name there are left out.
+        """
+        self.name_here: Final = name_here
+        self._name_there: Final = name_there
         self._clock: Final = clock
         self._admin: Final = admin
         self._timeout_ms: Final = timeout_ms
@@ -86,7 +99,8 @@ class GroupReader:
                 self.errors[node] = error or KafkaError("no answer")
                 listed[node] = self._listed.get(node, {})
             else:
-                listed[node] = {one.group: Listed(node, one) for one in outcome[node]}
+                named = ((self._name_there(one.group), one) for one in outcome[node])
+                listed[node] = {name: Listed(node, one) for name, one in named if name is not None}
         self._listed = listed
         found_groups = {name: one for groups in listed.values() for name, one in groups.items()}
         self._nodes = {name: one.node for name, one in found_groups.items()}
@@ -117,7 +131,7 @@ class GroupReader:
         """
 
         def submit(names: tuple[str, ...]) -> Future[Outcomes[str, Committed]]:
-            return self._admin.offsets_of_groups_async(names, CALL_MS)
+            return self._admin.offsets_of_groups_async([self.name_here(name) for name in names], CALL_MS)
 
         return self._read(list(groups), {}, submit)
 
@@ -129,7 +143,7 @@ class GroupReader:
         """
 
         def submit(names: tuple[str, ...]) -> Future[Outcomes[str, Committed]]:
-            wanted = {name: partitions[name] for name in names}
+            wanted = {self.name_here(name): partitions[name] for name in names}
             return self._admin.offsets_of_groups_async(wanted, CALL_MS, require_stable=True)
 
         return self._read(list(partitions), {group: len(tps) for group, tps in partitions.items()}, submit)
@@ -161,7 +175,8 @@ class GroupReader:
             if isinstance(outcome, KafkaError):
                 found.update(dict.fromkeys(names, outcome))
             else:
-                found.update(outcome)
-                found.update(outcome.failed)
+                here = {self.name_here(name): name for name in names}
+                found.update((here[name], one) for name, one in outcome.items())
+                found.update((here[name], error) for name, error in outcome.failed.items())
         self._bundles.take(found, self._clock.now())
         return {**found, **resting}

@@ -67,7 +67,7 @@ class ReverseGroups(Closing):
         self._clock: Final = clock
         self._topic: Final = FlowTopic(flow.target_options, group_topic_of(flow.name))
         self._clients: Final = ExitStack()
-        self._clusters: Final = self._clients.enter_context(FlowClusters(flow, clock))
+        self._clusters: Final = self._clients.enter_context(FlowClusters(flow, rules, clock))
         self._both_directions: Final[dict[str, BothDirectionsLogs]] = {}
         """By the name of the flow that feeds the source."""
         self.logs: Mapping[TopicPartition, PartitionLogs] = {}

@@ -52,6 +52,8 @@ class Partners:
 
     opposite: str | None = None
     """The flow that brings the positions of this flow's copies back to its source; None if none does."""
+    opposite_group: Callable[[str], str | None] = str
+    """The name that a group of this flow's source has on the source of that flow; None if it brings none over so."""
     copying: tuple[CopyingFlow, ...] = ()
     """Those whose copies are brought back by this flow."""
     also_fed: AlsoFed = lambda _flows, _source, _target: ""
@@ -61,8 +63,16 @@ class Partners:
 class TheirIntents:
     """What another flow has stored, whose group topic is on this flow's source."""
 
-    def __init__(self, flow: str, source_options: Mapping[str, object], clock: Clock) -> None:
+    def __init__(
+        self,
+        flow: str,
+        source_options: Mapping[str, object],
+        clock: Clock,
+        group_there: Callable[[str], str | None] = str,
+    ) -> None:
+        """``group_there`` returns the name on the other flow's source of a group that it brings to this source."""
         self.flow: Final = flow
+        self._group_there: Final = group_there
         self._clock: Final = clock
         self._followed: Final = FollowedTopic(FlowTopic(source_options, group_topic_of(flow)))
         self._stored: Final = StoredIntents()
@@ -86,7 +96,8 @@ class TheirIntents:
 
     def get(self, group: str, tp: TopicPartition) -> Intent | None:
         """Return the other flow's last intent for a partition of this flow's source; none if it could not be read."""
-        return self._stored.get(group, tp) if self._is_read else None
+        there = self._group_there(group)
+        return None if there is None or not self._is_read else self._stored.get(there, tp)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,10 +217,10 @@ def open_routes(
     Raises ConfigError, FlowError.
     """
 
-    def theirs_of(other: str | None) -> TheirIntents | None:
+    def theirs_of(other: str | None, group_there: Callable[[str], str | None]) -> TheirIntents | None:
         if other is None:
             return None
-        theirs = TheirIntents(other, flow.source_options, clock)
+        theirs = TheirIntents(other, flow.source_options, clock, group_there)
         stack.callback(theirs.close)
         return theirs
 
@@ -220,7 +231,7 @@ def open_routes(
         rules.source_topic,
         delete=rules.delete,
         repeats=not flow.policy.exactly_once,
-        theirs=theirs_of(partners.opposite),
+        theirs=theirs_of(partners.opposite, partners.opposite_group),
         is_ahead=True,
     )
     routes = [own]
@@ -228,7 +239,7 @@ def open_routes(
     for other in partners.copying:
         translator = stack.enter_context(other.access.open_translator())
         logs = BackLogs(clusters.source, clusters.target, translator, clock, TIMEOUT_MS)
-        theirs = theirs_of(other.name if other.writes else None)
+        theirs = theirs_of(other.name if other.writes else None, other.rules.source_group)
         # The copies' groups expire on the source while they are used on the target: nothing is deleted for that.
         there, back = other.rules.source_topic, other.rules.target_topic
         routes.append(Route((other.name,), logs, there, back, delete=False, repeats=False, theirs=theirs))

@@ -1,4 +1,4 @@
-"""Which groups and topics are brought to the target, and how. Pure."""
+"""Which groups and topics are brought to the target, under which names, and how. Pure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ class GroupRules:
     """The name of a source topic on the target; None if the flow does not copy it."""
     source_topic: Callable[[str], str | None]
     """The reverse."""
+    target_group: Callable[[str], str] = str
+    """The name of a source group on the target."""
+    source_group: Callable[[str], str | None] = str
+    """The reverse; None if no group is brought over under this name."""
+    name_taken_by: Callable[[str], str | None] = lambda _: None
+    """The group that has the name that another one would have on the target, which is left out."""
     lists_translated: bool = True
     """Whether the reports of rounds have the translated positions, of which checkpoints are made."""
     delete: bool = False

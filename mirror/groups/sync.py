@@ -61,7 +61,7 @@ class GroupSync(Closing):
         topic = self._topic = FlowTopic(flow.target_options, group_topic_of(flow.name))
         self._check_latch: Final = LatchCheck(flow.target_options, flow.name, flow.holder)
         with ExitStack() as stack:
-            clusters = stack.enter_context(FlowClusters(flow, clock))
+            clusters = stack.enter_context(FlowClusters(flow, rules, clock))
             check = LatchCheck(flow.target_options, flow.name, flow.holder)
             writer = FencedWriter(topic, groups_transactional_id(flow.name), TIMEOUT_MS, check=check)
             self._commits: Final = GroupCommits(topic, writer, clusters.target, clusters.of_target, clock, TIMEOUT_MS)
@@ -144,6 +144,11 @@ class GroupSync(Closing):
         if over:
             left_out = f"{named('group', over)} left out; name fewer in include, or raise it"
             problems.append(f"max-groups is {self._rules.most}: {left_out}")
+        problems += [
+            f"group {name} is left out: its name on the target is that of group {other}; give it another in names"
+            for name in listed
+            if (other := self._rules.name_taken_by(name)) is not None
+        ]
         own = (row for route, row in parts if route.is_ahead and self._rules.lists_translated)
         translated = tuple(found for row in own if (found := translated_position(row)) is not None)
         return GroupsReport(dict(self._states), tuple(problems), written, self._clock.unix_ms(), translated, sync=write)

@@ -164,9 +164,12 @@ def test_json_has_everything(site: GroupsSite) -> None:
     site.sync.report = _found(HELD, SHARED)
     document = json.loads(_run(site, "--json").stdout)
     shared, held = document["groups"]
-    assert shared == {"group": "\x1b[31mred", "reason": "not-supported", "detail": "a group of kind 'share'"} | {
-        "positions": []
-    }
+    assert shared == {
+        "group": "\x1b[31mred",
+        "target_group": "\x1b[31mred",
+        "reason": "not-supported",
+        "detail": "a group of kind 'share'",
+    } | {"positions": []}
     assert held["positions"] == [
         {
             "topic": "orders",

@@ -16,13 +16,23 @@ from .conftest import CLUSTERS, FLOW, Load, Problems
 
 
 def flow(
-    edge: str, *topics: str, naming: str = "prefix", exclude: tuple[str, ...] = (), heartbeats: bool = False
+    edge: str,
+    *topics: str,
+    naming: str = "prefix",
+    exclude: tuple[str, ...] = (),
+    heartbeats: bool = False,
+    names: dict[str, str] | None = None,
 ) -> FlowConfig:
     source, target = edge[0], edge[1]
     return FlowConfig.model_validate(
-        {"name": f"{edge}-{naming}-{'-'.join(topics)}", "source": source, "target": target}
+        {"name": f"{edge}-{naming}-{'-'.join(topics)}", "source": source, "target": target, "names": names or {}}
         | {"topics": topics, "naming": naming, "topics_exclude": exclude, "mirrormaker": {"heartbeats": heartbeats}}
     )
+
+
+BACK = {r"A\.(.*)": "$1"}
+"""Names that remove what another flow has put in front."""
+AB = {"b": "a"}
 
 
 def refused(*flows: FlowConfig) -> bool:
@@ -53,6 +63,17 @@ def refused(*flows: FlowConfig) -> bool:
         ([flow("AB", "a.b", naming="identity"), flow("BA", "c.d", naming="identity")], True),  # a dot is a pattern
         ([flow("AB", "orders", exclude=("or.*",), naming="identity"), flow("BA", ".*", naming="identity")], False),
         ([flow("AB", "x"), flow("BA", ".*"), *(flow(one, ".*", naming="identity") for one in ("BC", "CB"))], True),
+        ([flow("AB", ".*"), flow("BA", ".*", names=BACK)], True),  # what is renamed has no prefix that would show it
+        ([flow("AB", "orders"), flow("BA", r"A\.orders", names=BACK)], False),  # it is left out: it came from A
+        ([flow("AB", "a", naming="identity"), flow("BA", "b", names={"b": "a"})], False),  # b -> a -> a: the end
+        ([flow("AB", "a", "b", names={"a": "b"}, naming="identity"), flow("BA", "b", names={"b": "a"})], True),
+        ([flow("AB", "a", names={"a": "b"}), flow("BA", ".*", names={"b": "c"})], False),  # a -> b -> c: the end
+        ([flow("AB", "a", names={"a": "b"}), flow("BA", ".*", names={"b": "a"})], True),
+        ([flow("AA", ".*", exclude=(r"x\..*",), names={"(.*)": "x.$1"})], False),  # refuses its own copies by name
+        ([flow("AA", "a", names={"a": "b"}), flow("AA", "b", names={"b": "a"})], True),
+        ([flow("AA", "a", names={"a": "b"}), flow("AB", "b", naming="identity")], False),
+        ([flow("AA", "a", names={"a": "b"}), *(flow(one, "b", names={"b": "a"}) for one in ("AB", "BA"))], False),
+        ([flow("AA", "a", names={"a": "b"}), flow("AB", "b", naming="identity"), flow("BA", "b", names=AB)], True),
     ],
 )
 def test_flows_that_may_feed_each_other_are_refused(flows: list[FlowConfig], expected: bool) -> None:
@@ -213,7 +234,8 @@ def test_clusters_that_share_a_broker_are_one() -> None:
 
 def test_a_flow_whose_ends_are_one_cluster(problems: Problems) -> None:
     expected = "mirror.toml: flows.paris-berlin = {}: both ends are one cluster; choose another target"
-    assert problems(CLUSTERS + FLOW.replace('"berlin"', '"paris"')) == [expected.format("paris -> paris")]
+    names = ", or give the copies other names (names)"
+    assert problems(CLUSTERS + FLOW.replace('"berlin"', '"paris"')) == [expected.format("paris -> paris") + names]
     shared = CLUSTERS.replace('"berlin-1:9092"', '["berlin-1:9092", "PARIS-1:9092"]')
     assert problems(shared + FLOW) == [expected.format("paris -> berlin")]
 

@@ -189,9 +189,9 @@ FLOW_PROBLEMS = [
             " compares a copy with its source"
         ),
     ),
-    ('naem = "x"', 'flows.paris-berlin.naem = ***: unknown key; did you mean "naming"?'),
+    ('naem = "x"', 'flows.paris-berlin.naem = ***: unknown key; did you mean "names"?'),
     ("commit_interval_ms = 50", 'commit_interval_ms = 50: unknown key; did you mean "commit-interval-ms"?'),
-    ('name = "x"', 'flows.paris-berlin.name = ***: unknown key; did you mean "naming"?'),
+    ('name = "x"', 'flows.paris-berlin.name = ***: unknown key; did you mean "names"?'),
     ('"<name>" = "x"', 'flows.paris-berlin."<name>" = ***: unknown key'),
     ('naming = "suffix"', 'naming = "suffix": must be "prefix" or "identity"'),
     ('commit-interval-ms = "1000"', 'commit-interval-ms = "1000": must be whole milliseconds from 20 to 2147483647'),

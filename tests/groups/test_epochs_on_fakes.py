@@ -8,7 +8,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
 from tests.fakes.cluster import GroupOffset
 from tests.fakes.releases import versions_of
-from tests.groups.sync_site import GROUP, SOURCE, TARGET, Site, only
+from tests.groups.sync_site import GROUP, SOURCE, TARGET, Site, only, rules
 
 
 def test_a_group_that_has_read_lost_records_continues_with_the_first_one_that_is_there_now(site: Site) -> None:
@@ -83,7 +83,7 @@ def test_only_leader_epochs_that_exist_are_asked_for(site: Site) -> None:
     site.pair.target.versions = versions_of("2.1")
     site.commit(137)
     ends = {SOURCE: TARGET}
-    with FlowClusters(site.access(), SystemClock()) as clusters:
+    with FlowClusters(site.access(), rules(), SystemClock()) as clusters:
         clusters.logs.open(ends, {}, {})
         clusters.logs.open(ends, {}, {TARGET: [0]})
     asked = [call.body for call in site.pair.target.calls(Api.OFFSET_FOR_LEADER_EPOCH)]

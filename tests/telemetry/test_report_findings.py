@@ -67,7 +67,7 @@ FAILURES = {
     "failed target recreated": str(target_log.recreated_error("f", ORDERS.topic, MARK, "t2")),
     "failed target truncated": str(target_log.truncated_error("f", ORDERS, MARK, 40, None)),
     "failed position unproved": written_in(search_results.unproved_error),
-    "failed target name": next(iter(topic_obstacles.too_long(flow(), ["x" * 249]).values())).reason,
+    "failed target name": next(iter(topic_obstacles.unnameable(flow(), ["x" * 249]).values())).reason,
     "failed target topic": written_in(TopicPreparation._create_missing).partition("self._add_obstacle(")[2],
     "failed source without leader": NO_LEADER_TEXT,
     "failed silent source": written_in(SourceGapCheck.evaluate),

@@ -24,7 +24,7 @@ from mirror.config.notices import notices
 from mirror.errors import ConfigError
 from mirror.spark.driver.output.terminal import Terminal
 
-_WHOLE: Final = frozenset({"headers", "configs-overrides"})
+_WHOLE: Final = frozenset({"headers", "names", "configs-overrides"})
 """Tables of a flow that are shown as one value."""
 
 

@@ -126,6 +126,12 @@ def _changes(flow: FlowForecast) -> Iterator[str]:
         yield from (f"on {flow.drift.target}: {line}" for line in (found.lines() if found is not None else ()))
 
 
+def _named(partition: PartitionForecast, source: str) -> str:
+    """Return the topic, with the name of its copy where that is not one by ``naming``."""
+    topic, copy = partition.topic, partition.target_topic
+    return topic if copy in {topic, f"{source}.{topic}"} else f"{topic} -> {copy}"
+
+
 def _table(flow: FlowForecast, shown: list[PartitionForecast]) -> Table:
     title = Text(f"flow {flow.drift.flow}: {flow.drift.source} to {flow.drift.target}")
     table = Table(title=title, title_justify="left", show_footer=True)
@@ -140,7 +146,7 @@ def _table(flow: FlowForecast, shown: list[PartitionForecast]) -> Table:
         table.add_column("remarks", overflow="fold")
     for partition in shown:
         table.add_row(
-            Text(partition.topic),
+            Text(_named(partition, flow.drift.source)),
             f"{partition.partition}",
             f"{partition.records:,}",
             _size(partition.bytes),

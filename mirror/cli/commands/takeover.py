@@ -25,6 +25,8 @@ from mirror.takeover.sides import OBSERVED_S, TakeoverRequest
 from mirror.takeover.taking_over import Takeover
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
     from mirror.takeover.hand_back_decision import HandBackReport
     from mirror.takeover.takeover_report import TakeoverReport
@@ -134,7 +136,7 @@ def takeover(
         while_it_writes=while_it_writes,
         observed_s=observe,
         unmatched_from_start=unmatched_from_start,
-        includes_group=rules_of(copied).includes if copied.groups.sync else None,
+        includes_group=_takes_over_group(copied) if copied.groups.sync else None,
     )
 
     def prepare() -> None:
@@ -173,6 +175,12 @@ def _cluster(loaded: MirrorConfig, name: str) -> ClusterConfig:
     return loaded.clusters[name]
 
 
+def _takes_over_group(flow: FlowConfig) -> Callable[[str], bool]:
+    """Return whether the flow continues a group of MirrorMaker 2, which has the same name on both sides."""
+    includes = rules_of(flow).includes
+    return lambda group: includes(group) and flow.groups.target_group(group) == group
+
+
 def _partitions(flow: FlowConfig, config: MirrorConfig) -> dict[TopicPartition, TopicPartition]:
     """Return the flow's source partitions, and their target partitions. Raises FlowError, KafkaError."""
     with Clusters(config) as clusters:
@@ -180,5 +188,6 @@ def _partitions(flow: FlowConfig, config: MirrorConfig) -> dict[TopicPartition, 
     return {
         TopicPartition(name, one.partition): TopicPartition(flow.target_topic(name), one.partition)
         for name in select_topics(flow, topics)
+        if flow.includes(name)
         for one in topics[name].partitions
     }

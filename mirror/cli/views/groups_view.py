@@ -92,15 +92,20 @@ def view_of(flow: FlowConfig, report: GroupsReport, ends: LogEnds, named: Collec
             status = _status(one, sync=flow.groups.sync) if state.reason is None else state.reason.value
             status += _again(one) if state.reason is None else ""
             numbers = (one.source.partition, one.source_offset, lags[0], one.target_offset, lags[1])
-            cells = [shown(name), shown(one.source.topic), *(Text(number(each)) for each in numbers)]
+            cells = [shown(_named(flow, name)), shown(one.source.topic), *(Text(number(each)) for each in numbers)]
             cells.append(Text("" if age_s is None else duration(age_s)))
             held = state.reason is not None or one.reason is not None
             rank = _Rank.HELD if held else _Rank.PENDING if one.pending else _Rank.IN_STEP
             rows.append((rank, [*cells, shown(status)]))
         if not state.positions:
-            cells = [shown(name), *(Text() for _ in range(7)), shown(f"{_value(state.reason)}: {state.detail}")]
+            cells = [
+                shown(_named(flow, name)),
+                *(Text() for _ in range(7)),
+                shown(f"{_value(state.reason)}: {state.detail}"),
+            ]
             rows.append((_Rank.IN_STEP if state.is_in_step else _Rank.HELD, cells))
-        documents.append({"group": name, "reason": _value(state.reason), "detail": state.detail, "positions": found})
+        names = {"group": name, "target_group": flow.groups.target_group(name)}
+        documents.append({**names, "reason": _value(state.reason), "detail": state.detail, "positions": found})
     head = f"flow {flow.name}: {flow.source} to {flow.target}; {_counts(report, sync=flow.groups.sync)}"
     table = _table()
     captions = [_NUMBERS] if positions else []
@@ -129,16 +134,26 @@ def view_of_kept(
             numbers = (one.partition, one.source_offset, None, one.target_offset, lag)
             age = Text("" if age_s is None else duration(age_s))
             table.add_row(
-                shown(group.group), shown(one.topic), *(Text(number(each)) for each in numbers), age, Text("")
+                shown(_named(flow, group.group)),
+                shown(one.topic),
+                *(Text(number(each)) for each in numbers),
+                age,
+                Text(""),
             )
             place = {"topic": flow.source_topic(one.topic), "target_topic": one.topic, "partition": one.partition}
             offsets = {"source_offset": one.source_offset, "target_offset": one.target_offset, "target_lag": lag}
             found.append({**place, **offsets, "age_seconds": None if age_s is None else round(age_s, 3)})
-        documents.append({"group": group.group, "positions": found})
+        names = {"group": group.group, "target_group": flow.groups.target_group(group.group)}
+        documents.append({**names, "positions": found})
     head = f"flow {flow.name}: {flow.source} to {flow.target}; as {flow.target} knows them: {len(kept)} groups"
     table.caption, table.caption_justify = Text("source: the offset that was translated last"), "left"
     document = {"flow": flow.name, "sync": flow.groups.sync, "groups": documents, "problems": [problem]}
     return document, Group(Text(head), table), [], False
+
+
+def _named(flow: FlowConfig, group: str) -> str:
+    target = flow.groups.target_group(group)
+    return group if target == group else f"{group} -> {target}"
 
 
 def _missing(group: str, flow: FlowConfig) -> str:

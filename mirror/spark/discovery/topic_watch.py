@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from mirror.errors import BrokerError
-from mirror.spark.ledger.topic_obstacles import too_long
+from mirror.spark.ledger.topic_obstacles import unnameable
 from mirror.spark.planning.range_planner import select_topics
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def unprepared(
         for name, topic in topics.items()
         if topic.partitions
         and not targets.covers(name, len(topic.partitions) - 1)
-        and (name in targets.copyable or flow.includes(name))
+        and (name in targets.copyable or flow.concerns(name))
     }
 
 
@@ -133,8 +133,8 @@ def compare(flow: FlowConfig, sides: Sides, before: TargetTopics) -> tuple[dict[
     """
     topics = sides.source.topics
     wanted = {name: topics[name] for name in select_topics(flow, topics)}
-    unnameable = too_long(flow, wanted)
-    copies = {name: flow.target_topic(name) for name in wanted if name not in unnameable}
+    nameless = unnameable(flow, wanted)
+    copies = {name: flow.target_topic(name) for name in wanted if name not in nameless}
     found = sides.target.describe(copies.values())
     for error in found.failed.values():
         if not isinstance(error, BrokerError):

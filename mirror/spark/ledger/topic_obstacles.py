@@ -2,7 +2,7 @@
 
 ::
 
-    names ──too_long, colliding──┐
+    names ──unnameable, colliding┐
     not_owned, over_limit ───────┼──► Obstacle by source topic ──► TargetTopics ──► plan ──► results
     refusals by brokers ─────────┘
 
@@ -114,21 +114,24 @@ NOT_PREPARED: Final = (
 )
 
 
-def too_long(flow: FlowConfig, topics: Iterable[str]) -> dict[str, Obstacle]:
-    """Return the obstacles of the source ``topics`` whose target topic would have a name that is too long.
+def unnameable(flow: FlowConfig, topics: Iterable[str]) -> dict[str, Obstacle]:
+    """Return the obstacles of the source ``topics`` that cannot get their name on the target.
 
-    The name's characters are legal, since those of a source topic and of a cluster's name are.
+    The name's characters are legal, since those of a source topic, of a cluster's name and of a rule in ``names`` are.
     """
-    names = {topic: flow.target_topic(topic) for topic in topics}
-    return {
-        topic: Obstacle(
-            f"its target topic's name would have {len(name)} characters, and the longest that brokers take has"
-            f' {_MAX_NAME_LENGTH}; leave it out by topics-exclude, or use naming = "identity", or a shorter name for'
-            f" cluster {flow.source}"
-        )
-        for topic, name in names.items()
-        if len(name) > _MAX_NAME_LENGTH
-    }
+    found = ((topic, flow.why_no_name(topic) or _too_long(flow, topic)) for topic in topics)
+    return {topic: Obstacle(reason) for topic, reason in found if reason is not None}
+
+
+def _too_long(flow: FlowConfig, topic: str) -> str | None:
+    length = len(flow.target_topic(topic))
+    if length <= _MAX_NAME_LENGTH:
+        return None
+    return (
+        f"its target topic's name would have {length} characters, and the longest that brokers take has"
+        f' {_MAX_NAME_LENGTH}; leave it out by topics-exclude, or use naming = "identity", or a shorter name for'
+        f" cluster {flow.source}"
+    )
 
 
 def colliding(flow: FlowConfig, topics: Iterable[str], existing: Collection[str]) -> dict[str, Obstacle]:

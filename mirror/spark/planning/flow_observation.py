@@ -21,7 +21,7 @@ from mirror.config.positions import Position
 from mirror.errors import BrokerError, FlowError, KafkaError
 from mirror.observation import Side, Sides
 from mirror.relay.progress.committed import Progress, read_progress
-from mirror.spark.ledger.topic_obstacles import Obstacle, too_long
+from mirror.spark.ledger.topic_obstacles import Obstacle, unnameable
 from mirror.spark.planning.open_transactions import high_watermarks
 from mirror.spark.planning.range_planner import NO_LEADER, SourcePartition, select_topics
 from mirror.wire.error_codes import UNKNOWN_TOPIC_OR_PARTITION
@@ -114,12 +114,12 @@ def observe_flow(flow: FlowConfig, sides: Sides, needs: Needs = ALL) -> FlowObse
     if topics is None:
         listed = sides.source.topics
         topics = {name: listed[name] for name in select_topics(flow, listed)}
-    unnameable = too_long(flow, topics)
+    nameless = unnameable(flow, topics)
     source = _SourceReading(flow, topics, sides.source.admin, needs)
     targets = {
         TopicPartition(flow.target_topic(name), one.partition)
         for name, topic in topics.items()
-        if name not in unnameable
+        if name not in nameless
         for one in topic.partitions
     }
     progress = {} if away else read_progress(sides.target.admin, flow.name, targets)
@@ -129,7 +129,7 @@ def observe_flow(flow: FlowConfig, sides: Sides, needs: Needs = ALL) -> FlowObse
         partitions = source.compared(partitions, progress)
     return FlowObservation(
         topics=topics,
-        unnameable=unnameable,
+        unnameable=nameless,
         partitions=partitions,
         progress=progress,
         target_logs=logs,

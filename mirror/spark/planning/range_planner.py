@@ -78,13 +78,13 @@ class SourcePartition:
 
 
 def select_topics(flow: FlowConfig, names: Iterable[str]) -> list[str]:
-    """Return the source topics that ``flow`` copies, sorted.
+    """Return the source topics that ``flow`` copies, sorted, also those that cannot get their name on the target.
 
     Raises FlowError if its ``topics`` select none, unless it may wait for the first one.
     """
     all_names = sorted(names)
-    included = [name for name in all_names if flow.includes(name)]
-    if flow.may_wait_for_topics or any(flow.selects(name) for name in included):
+    included = [name for name in all_names if flow.concerns(name)]
+    if flow.may_wait_for_topics or not all(flow.carries_only_heartbeats(name) for name in included):
         return included
     raise no_topics(flow, all_names)
 
@@ -146,6 +146,12 @@ def unmatched_patterns(flow: FlowConfig, selected: Iterable[str], left_out: Mapp
                 f"topics = {pattern!r} matches no topic of cluster {flow.source} that is copied (one of"
                 f" {len(flow.topics)} patterns); correct it, or remove it if no such topic is to come"
             )
+    lines += [
+        f"names = {pattern!r} matches no topic of cluster {flow.source} that is copied; correct it, or remove it if no"
+        " such topic is to come"
+        for pattern in flow.names
+        if not any(matches((pattern,), topic) for topic in topics)
+    ]
     return lines
 
 

@@ -228,7 +228,7 @@ def _about_topics(
 def _about_clusters(flow: FlowConfig, source: ClusterTopics, target: ClusterTopics) -> tuple[list[str], list[str]]:
     """Return problems and warnings about what the clusters are, and offer."""
     problems = []
-    if source.cluster_id == target.cluster_id:
+    if source.cluster_id == target.cluster_id and not flow.is_within_one_cluster:
         problems.append(
             f"flow {flow.name}: {flow.source} and {flow.target} are two names of one cluster (cluster id"
             f" {source.cluster_id}), which would be copied into itself; correct a bootstrap.servers"
@@ -242,7 +242,11 @@ def _about_clusters(flow: FlowConfig, source: ClusterTopics, target: ClusterTopi
 def _find_cycles(config: MirrorConfig, flows: Sequence[FlowConfig], clusters: Described, findings: Findings) -> None:
     """Find what only shows once clusters with two names are known: flows that feed each other, and hidden producers."""
     identity = {name: _identity(name, clusters) for name in config.clusters}
-    candidates = [flow for flow in config.flows.values() if identity[flow.source] != identity[flow.target]]
+    candidates = [
+        flow
+        for flow in config.flows.values()
+        if flow.is_within_one_cluster or identity[flow.source] != identity[flow.target]
+    ]
     for group, reason in cycles.feedback_groups(candidates, identity):
         names = {flow.name for flow in group}
         for flow in flows:

@@ -73,7 +73,10 @@ def rules_of(flow: FlowConfig, *, patience_ms: int = 0) -> GroupRules:
     # Each round asks for each partition of a group; matching the patterns took a sixth of its CPU time.
     known = functools.lru_cache(_KNOWN_NAMES)
     return GroupRules(
-        includes=known(lambda group: flow.groups.includes(group) and not is_own_group(group)),
+        includes=known(lambda group: flow.groups.includes(group) and not _is_own(flow, group)),
+        target_group=known(flow.groups.target_group) if flow.groups.names else str,
+        source_group=known(flow.groups.source_group) if flow.groups.names else str,
+        name_taken_by=flow.groups.name_taken_by,
         target_topic=known(target_topic),
         source_topic=known(flow.source_topic),
         lists_translated=flow.mirrormaker.checkpoints,
@@ -81,6 +84,10 @@ def rules_of(flow: FlowConfig, *, patience_ms: int = 0) -> GroupRules:
         delete=flow.groups.on_group_deleted == "delete",
         patience_ms=patience_ms,
     )
+
+
+def _is_own(flow: FlowConfig, group: str) -> bool:
+    return is_own_group(group) or is_own_group(flow.groups.target_group(group))
 
 
 def only_groups(rules: GroupRules, names: Collection[str]) -> GroupRules:
@@ -95,6 +102,7 @@ def partners_of(config: MirrorConfig, flow: FlowConfig) -> Partners:
     opposite = opposite_of(config, flow)
     return Partners(
         opposite=None if opposite is None else opposite.name,
+        opposite_group=str if opposite is None else rules_of(opposite).source_group,
         copying=tuple(_copying_flow(config, other) for other in brought_back_by(config, flow)),
         also_fed=also_fed(config, flow),
     )

@@ -23,6 +23,7 @@ from mirror.alignment.topic_configs import AlignmentRules, ConfigAlignment
 from mirror.alignment.topic_deletions import DeletionRules, TopicDeletions
 from mirror.closing import Closing
 from mirror.config.flow_rules import target_options
+from mirror.config.patterns import beginnings_of_names
 from mirror.errors import AuthorizationFailed, Fenced, MirrorError, problem_of
 from mirror.groups.kept_groups import KeptGroups
 from mirror.groups.own_groups import is_own_group
@@ -79,7 +80,7 @@ def deletion_rules(flow: FlowConfig, max_deletions: int | None = None) -> Deleti
 
 def acl_rules(config: MirrorConfig, flow: FlowConfig) -> AclRules:
     """Return which ACLs ``flow`` brings to the target."""
-    prefixed = flow.naming == "prefix"
+    prefixed = flow.naming == "prefix" and not flow.names
 
     def takes_group(group: str) -> bool:
         return flow.groups.includes(group) and not is_own_group(group)
@@ -90,11 +91,16 @@ def acl_rules(config: MirrorConfig, flow: FlowConfig) -> AclRules:
         namespace=DefaultPolicy().remote_topic(flow.source, "") if prefixed else "",
         prefixes=prefixes_of(flow.topics) if prefixed else (),
         takes_group=takes_group if flow.acls.groups and flow.groups.sync else None,
+        target_group=flow.groups.target_group,
+        source_group=flow.groups.source_group,
         others=tuple(
-            other.target_topic(beginning)
+            beginning
             for other in config.flows.values()
             if other.target == flow.target and other.name != flow.name
-            for beginning in beginnings_of(other.topics)
+            for beginning in (
+                *map(other.name_by_naming, beginnings_of(other.topics)),
+                *beginnings_of_names(other.names),
+            )
         ),
         write=flow.acls.write,
         fenced=any(flow.name in one.flows and one.fence == "acl" for one in config.switches.values()),
@@ -129,7 +135,8 @@ class FlowReconciler(Closing):
         self._clock: Final = clock
         with ExitStack() as stack:
             inventory = stack.enter_context(closing(FlowInventory(options, flow.name, clock)))
-            kept = stack.enter_context(closing(KeptGroups(options, flow.name, clock)))
+            names = flow.groups.target_group, flow.groups.source_group
+            kept = stack.enter_context(closing(KeptGroups(options, flow.name, clock, *names)))
             self._clients: Final = stack.pop_all()
         self._reconciler: Final = Reconciler(inventory, clock)
         self._configs: Final = ConfigAlignment(flow.name, inventory.records, alignment_rules(flow), clock)

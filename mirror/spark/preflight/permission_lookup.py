@@ -12,7 +12,7 @@ from mirror.client import AclOperation
 from mirror.errors import AuthorizationFailed, KafkaError
 from mirror.groups.own_groups import is_own_group
 from mirror.runtime.clock import SystemClock
-from mirror.spark.ledger.topic_obstacles import too_long
+from mirror.spark.ledger.topic_obstacles import unnameable
 from mirror.spark.preflight.permission_table import PERMISSIONS
 from mirror.spark.preflight.permissions import NO_OPERATIONS, Allowed, FlowPermissions, Kind, Side
 from mirror.timing import Timer
@@ -45,7 +45,7 @@ def look_up_permissions(
     timer = Timer(SystemClock(), _LOOKUP_TIMEOUT_MS)
     groups = _followed_groups(flow, sides.source)
     found = FlowPermissions(config=config, flow=flow, topics=topics, groups=groups)
-    impossible = {flow.target_topic(name) for name in too_long(flow, topics)}
+    impossible = {flow.target_topic(name) for name in unnameable(flow, topics)}
     for kind in _IN_ORDER:
         for side, observed in ((Side.SOURCE, sides.source), (Side.TARGET, sides.target)):
             rows = [one for one in PERMISSIONS if one.place == (side, kind)]

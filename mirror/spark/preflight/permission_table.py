@@ -50,6 +50,10 @@ def _consumer_groups(found: FlowPermissions) -> list[str]:
     return list(found.groups or ())[:_SAMPLE]
 
 
+def _consumer_groups_copied(found: FlowPermissions) -> list[str]:
+    return [*map(found.flow.groups.target_group, _consumer_groups(found))]
+
+
 def _way_back_topics(found: FlowPermissions) -> list[str]:
     """Return the topics of flows in the other direction, on the flow's source, which it reads for their groups."""
     opposite, copying = opposite_of(found.config, found.flow), brought_back_by(found.config, found.flow)
@@ -135,7 +139,7 @@ _registries = [
 _groups = _on_target(_group, "groups with the prefix `mirror.NAME.`", progress_groups, (), _prefix)
 _ids = _on_target(_id, "transactional ids with the prefix `mirror.NAME.`", transactional_ids, (_WRITE,), _prefix)
 _consumers = _on_source(_group, "the consumer groups", _consumer_groups)
-_consumers_copy = _on_target(_group, "the same groups", _consumer_groups)
+_consumers_copy = _on_target(_group, "the same groups", _consumer_groups_copied)
 _back_topics = _on_source(
     _topic, "topics `mirror-groups.OTHER.internal`, `mirror-offsets.OTHER.internal`", _way_back_topics
 )

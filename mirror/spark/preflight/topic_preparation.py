@@ -13,7 +13,7 @@ from mirror.alignment.planned import Item
 from mirror.client import NewTopic, Outcomes, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
-from mirror.spark.ledger.topic_obstacles import Obstacle, TargetTopics, colliding, not_owned, too_long
+from mirror.spark.ledger.topic_obstacles import Obstacle, TargetTopics, colliding, not_owned, unnameable
 from mirror.spark.preflight import target_warnings, topic_compare
 from mirror.spark.preflight.allowance import Allowance
 from mirror.spark.preflight.flow_reconciler import config_rules
@@ -81,7 +81,7 @@ class TopicPreparation:
 
         No new name may collide with those of ``rivals``; None: of all topics of the target. Brokers refuse others.
         """
-        self.obstacles: Final[dict[str, Obstacle]] = too_long(flow, wanted)
+        self.obstacles: Final[dict[str, Obstacle]] = unnameable(flow, wanted)
         """By source topic."""
         self.created: dict[str, NewTopic] = {}
         """By target topic."""

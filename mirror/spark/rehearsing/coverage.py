@@ -10,7 +10,7 @@ from mirror.groups.own_groups import is_own_group
 from mirror.groups.reader import GroupReader
 from mirror.rehearsal.coverage import Flows, ReadingGroup, of_others, old_only, target_only, uncovered
 from mirror.runtime.clock import SystemClock
-from mirror.spark.ledger.topic_obstacles import too_long
+from mirror.spark.ledger.topic_obstacles import unnameable
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.rehearsing.target_logs import CALL_TIMEOUT_MS, log_bounds
 
@@ -40,7 +40,7 @@ def coverage(
     yield from uncovered((one for one in groups if not only or one.group in only), _flows(config, flow))
     wanted = {TopicPartition(flow.target_topic(tp.topic), tp.partition) for tp in partitions}
     names = {tp.topic for tp in partitions}
-    possible = {flow.target_topic(name) for name in names - too_long(flow, names).keys()}
+    possible = {flow.target_topic(name) for name in names - unnameable(flow, names).keys()}
     topics = target.describe(possible, CALL_TIMEOUT_MS)
     there = {TopicPartition(name, one.partition) for name, topic in topics.items() for one in topic.partitions}
     bounds = log_bounds(target, there - wanted)
@@ -113,7 +113,7 @@ def _flows_back(config: MirrorConfig, flow: FlowConfig, originals: Collection[st
     back = [one for one in config.flows.values() if (one.source, one.target) == (flow.target, flow.source)]
 
     def is_brought(group: str, topic: str) -> bool:
-        return any(one.groups.includes(group) and one.source_topic(topic) is not None for one in ahead) or any(
+        return any(one.groups.source_group(group) and one.source_topic(topic) for one in ahead) or any(
             one.groups.includes(group) and one.includes(topic) for one in back
         )
 

@@ -253,6 +253,22 @@ def test_groups_whose_positions_the_flow_keeps_get_acls_if_asked() -> None:
     assert (found.acls, found.left_out) == ({}, {ResourceType.GROUP: {"billing"}})
 
 
+def test_acls_follow_topics_and_groups_to_their_new_names() -> None:
+    """A rule says nothing about what begins with a prefix: each topic that the flow owns gets ACLs of its own."""
+    new = {"orders-a": "eu.a", "orders-b": "eu.b"}
+    made = AclRules(
+        new.get,
+        {name: topic for topic, name in new.items()}.get,
+        takes_group=lambda _: True,
+        target_group="eu.{}".format,
+        source_group=lambda name: name.removeprefix("eu."),
+    )
+    given = [topic("orders-a"), topic("orders-", prefixed=True, principal="User:bob"), group("billing"), topic("eu.a")]
+    found = sought(made, *given, target=["eu.a", "eu.b"], foreign=["eu.b"], groups=["billing"], kept=["billing"])
+    assert set(found.acls) == {topic("eu.a"), topic("eu.a", principal="User:bob"), group("eu.billing")}
+    assert found.left_out[ResourceType.TOPIC] == {"eu.b"}
+
+
 def test_what_this_version_does_not_know_is_named() -> None:
     unknown = [
         topic("orders-a", AclOperation.UNKNOWN),

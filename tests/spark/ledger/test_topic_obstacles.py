@@ -13,7 +13,7 @@ from mirror.errors import BrokerError
 from mirror.relay.model.ranges import Outcome
 from mirror.spark.discovery.topic_watch import compare
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.topic_obstacles import NOT_PREPARED, Obstacle, TargetTopics, colliding, too_long
+from mirror.spark.ledger.topic_obstacles import NOT_PREPARED, Obstacle, TargetTopics, colliding, unnameable
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import Prepared, prepare_new_topics, prepare_topics
 from mirror.wire.api import Api
@@ -69,13 +69,20 @@ def copied(plan: Plan) -> set[tuple[str, int]]:
 
 
 def test_a_target_name_that_is_too_long_is_an_obstacle_with_advice() -> None:
-    assert too_long(ALL, ["x" * 247, "orders"]) == {}
-    (one,) = too_long(ALL, ["x" * 248, "orders"]).values()
+    assert unnameable(ALL, ["x" * 247, "orders"]) == {}
+    (one,) = unnameable(ALL, ["x" * 248, "orders"]).values()
     assert one.reason == (
         "its target topic's name would have 250 characters, and the longest that brokers take has 249; leave it out by"
         ' topics-exclude, or use naming = "identity", or a shorter name for cluster a'
     )
-    assert too_long(flow(topics=[".*"], naming="identity"), [LONG]) == {}
+    assert unnameable(flow(topics=[".*"], naming="identity"), [LONG]) == {}
+
+
+def test_of_two_topics_with_one_name_the_one_that_is_not_renamed_fails() -> None:
+    made = flow(topics=[".*"], naming="identity", names={"orders": "sales"})
+    (topic, one), *more = unnameable(made, ["orders", "sales", "clicks"]).items()
+    assert (topic, more) == ("sales", [])
+    assert one.reason.startswith("its copy would be sales, which is the name of the copy of orders: ")
 
 
 def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
@@ -93,6 +100,18 @@ def test_of_two_new_topics_that_collide_the_second_fails_and_an_existing_one_nev
 
 
 # --- through preparation and plan
+
+
+def test_renamed_topics_are_created_and_copied_beside_one_whose_name_is_taken(pair: PlannerHarness) -> None:
+    pair.a.add_topic("orders", [5, 5]).add_topic("sales", [5]).add_topic("clicks-1", [5])
+    pair.b.add_topic("clicks-1", [0])
+    made = flow(topics=[".*"], names={"orders": "a.sales", "clicks-(.*)": "web.$1"})
+    targets = prepared(pair, one=made)
+    plan = planned(pair, targets, made)
+    assert {(one.topic, one.target_topic) for one in plan.ranges} == {("orders", "a.sales"), ("clicks-1", "web.1")}
+    assert {"a.sales", "web.1"} <= pair.sides().target.topics.keys()
+    assert failed(plan).keys() == {("sales", 0)}
+    assert targets.obstacles.keys() == {"sales"}
 
 
 def test_each_topic_with_an_obstacle_fails_and_the_others_are_planned(pair: PlannerHarness) -> None:

@@ -44,6 +44,9 @@ def cluster(name: str, *topics: str) -> ClusterTopics:
     return ClusterTopics(f"id-{name}", frozenset(topics or {"orders"}))
 
 
+SALES = ClusterTopics("id-c", frozenset({"sales"}))
+
+
 def lines(findings: Findings) -> list[str]:
     return [line for of_flow in findings.problems.values() for line in of_flow]
 
@@ -59,6 +62,24 @@ def test_two_names_of_one_cluster_are_refused() -> None:
         "flow f: a and b are two names of one cluster (cluster id id-a), which would be copied into itself;"
         " correct a bootstrap.servers"
     )
+
+
+def test_a_flow_within_one_cluster_is_valid_and_its_names_are_checked() -> None:
+    within = flow(target="a", names={"orders": "web.orders", "clicks": "web.clicks"})
+    findings = found(within)
+    assert lines(findings) == []
+    (line,) = findings.warnings["f"]
+    assert line == (
+        "names = 'clicks' matches no topic of cluster a that is copied; correct it, or remove it if no such topic is to"
+        " come"
+    )
+
+
+def test_a_renamed_topic_into_which_another_flow_copies_is_refused() -> None:
+    other = flow("g", "c", topics=["sales"], naming="identity")
+    line, again = lines(found(flow(names={"orders": "sales"}), other, c=SALES))
+    assert line == again
+    assert line.startswith("flows f and g both copy into topic sales of cluster b (a: orders, c: sales); exclude it")
 
 
 def test_patterns_that_match_no_topic_are_refused() -> None:

@@ -1,0 +1,137 @@
+"""Groups that have another name on the target. Real clients, brokers in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mirror.config.own_tables import GroupsConfig
+from mirror.groups.commit_decision import Reason
+from mirror.groups.kept_groups import KeptGroups
+from mirror.groups.reverse import ReverseGroups
+from mirror.groups.routes import CopyingFlow, Partners
+from mirror.groups.rules import GroupRules
+from mirror.groups.sync import GroupSync
+from mirror.relay.progress.flow_topic import group_topic_of
+from mirror.runtime.clock import SystemClock
+from tests.fakes.api_admin import FakeGroup, FakeMember
+from tests.fakes.cluster import GroupOffset
+from tests.groups.sync_site import GROUP, SOURCE, TARGET, Site, access_to, only, rules, turned
+from tests.relay.fake_pair import FLOW
+
+NEW = f"eu.{GROUP}"
+
+
+def renamed(names: dict[str, str] | None = None, **changes: Any) -> dict[str, Any]:
+    """Rules, by a table of names."""
+    table = GroupsConfig.model_validate({"names": names or {"(b.*)": "eu.$1"}, "exclude": ["mirror.*"]})
+    named = {key: getattr(table, key) for key in ("target_group", "source_group", "name_taken_by", "includes")}
+    return {**named, **changes}
+
+
+def test_the_position_is_committed_for_the_new_name_alone(site: Site) -> None:
+    sync = site.sync(**renamed())
+    site.commit(137)
+    report = sync.round()
+    assert (report.written, only(report).reason, report.problems) == (1, None, ())
+    first = site.at_target(NEW)
+    assert first is not None
+    assert site.at_target(GROUP) is None
+    site.commit(200)
+    assert sync.round().written == 1
+    assert (site.at_target(NEW) or 0) > first
+    site.commit_on_target(7, group=NEW)
+    site.commit(210)
+    assert only(sync.round()).reason is Reason.TAKEN_OVER
+    assert sync.resume(GROUP) == 1
+    assert only(sync.round()).reason is None
+
+
+def test_members_of_the_new_group_keep_their_position(site: Site) -> None:
+    sync = site.sync(**renamed())
+    site.pair.target.admin.groups[NEW] = FakeGroup(state="Stable", members=[FakeMember("m", [TARGET])])
+    site.commit(137)
+    assert only(sync.round()).reason is Reason.ACTIVE
+    assert site.at_target(NEW) is None
+
+
+def test_an_offset_that_the_source_s_group_does_not_have_any_more_is_deleted_under_the_new_name(site: Site) -> None:
+    sync = site.sync(**renamed(delete=True))
+    site.commit(137)
+    assert sync.round().written == 1
+    del site.pair.source.groups[GROUP][SOURCE]
+    for _ in range(7):  # the target is read whole at least each sixth time
+        sync.round()
+    assert site.at_target(NEW) is None
+
+
+def test_of_two_groups_with_one_name_the_other_is_left_out_and_named(site: Site) -> None:
+    sync = site.sync(**renamed({GROUP: "sales"}))
+    site.commit(137)
+    site.commit(200, group="sales")
+    report = sync.round()
+    assert report.groups.keys() == {GROUP}
+    assert report.problems == (
+        f"group sales is left out: its name on the target is that of group {GROUP}; give it another in names",
+    )
+    assert only(report).reason is None
+    assert site.at_target("sales") == only(report).target_offset
+
+
+def test_the_way_back_is_to_the_old_name(site: Site) -> None:
+    sync = site.sync(**renamed())
+    site.commit(100)
+    assert sync.round().written == 1
+    site.commit_on_target(150, group=NEW)
+    site.commit_on_target(150, group=GROUP)
+    with ReverseGroups(access_to(site.pair), rules(**renamed()), SystemClock()) as way_back:
+        (position,), problems = way_back.commit(resume=True)
+    assert (position.group, position.written, problems) == (GROUP, True, [])
+    assert site.pair.source.groups[GROUP][SOURCE].offset == position.translation.offset
+    assert NEW not in site.pair.source.groups
+    assert only(sync.round()).reason is None, "the flow goes on from there"
+
+
+def test_two_flows_bring_a_group_there_and_back_under_its_names(site: Site) -> None:
+    """The way back removes what the way there has put in front; without that, it would bring over another group."""
+    site.pair.source.add_topic(group_topic_of("back"))
+    ahead = access_to(site.pair)
+    there = rules(**renamed())
+    table = GroupsConfig.model_validate({"names": {r"eu\.(.*)": "$1"}})
+    here = GroupRules(
+        includes=table.includes,
+        target_group=table.target_group,
+        source_group=table.source_group,
+        target_topic=lambda _: None,
+        source_topic=lambda _: None,
+    )
+    copying = CopyingFlow(access=ahead, rules=there, writes=True)
+    with (
+        GroupSync(ahead, there, SystemClock(), Partners(opposite="back", opposite_group=table.source_group)) as forth,
+        GroupSync(turned(ahead, "back"), here, SystemClock(), Partners(copying=(copying,))) as back,
+    ):
+        site.commit(100)
+        assert only(forth.round()).reason is None
+        assert not only(back.round(), NEW).reason, "it came from there"
+        site.commit_on_target(150, group=NEW)
+        assert only(back.round(), NEW).reason is None
+        moved = site.pair.source.groups[GROUP][SOURCE].offset
+        assert moved > 100
+        assert only(forth.round()).reason is None
+        assert (site.at_target(NEW), site.pair.source.groups[GROUP][SOURCE].offset) == (150, moved)
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_the_groups_that_a_flow_keeps_have_their_old_names(site: Site, foreign: bool) -> None:
+    site.commit(137)
+    assert site.sync(**renamed()).round().written == 1
+    if foreign:
+        site.pair.target.groups[NEW][TARGET._replace(topic="u")] = GroupOffset(1, -1, "")
+    table = renamed()
+    options = {"bootstrap.servers": site.pair.target.bootstrap}
+    kept = KeptGroups(options, FLOW, SystemClock(), table["target_group"], table["source_group"])
+    try:
+        assert kept.names(lambda topic: topic == TARGET.topic, ()) == frozenset(() if foreign else (GROUP,))
+    finally:
+        kept.close()
