@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from mirror.cli.app import app
 from mirror.client import AclBinding, AclOperation, AclPermission, ResourceType, TopicPartition
-from mirror.cluster.acls import write_denial
+from mirror.cluster.acls import read_denial, write_denial
 from mirror.config.load import load
 from mirror.errors import FlowHeld
 from mirror.exit_status import ATTENTION, DONE
@@ -195,12 +195,14 @@ def test_an_assessment_says_by_when_all_was_copied_and_where_groups_are(there: S
     admin = there.site.target
     allow = AclBinding(ResourceType.TOPIC, "t", "User:alice", AclOperation.WRITE, AclPermission.ALLOW)
     deny = AclBinding(ResourceType.TOPIC, "t", "User:bob", AclOperation.READ, AclPermission.DENY)
-    admin.create_acls([allow, deny, write_denial("t")])
+    admin.create_acls([allow, deny, write_denial("t"), read_denial("g"), read_denial("other")])
     found = there.site.standby.assess()
     (partition,), (group,), (rights,) = found.partitions, found.groups, found.rights or ()
     assert (partition.copied, partition.confirmed_ms, partition.copied_ms > 0) == (10, 1_000, True)
     assert (group.group, group.positions[0].target_offset, group.positions[0].stored_ms) == ("g", 7, 900)
-    assert (rights.write, rights.read, rights.denied, found.lifted) == (("User:alice",), (), ("READ User:bob",), ("t",))
+    assert (rights.write, rights.read, rights.denied, found.lifted) == (
+        *(("User:alice",), (), ("READ User:bob",), (str(write_denial("t")), str(read_denial("g")))),
+    )
     assert not [*found.refusals()]
     lines = "\n".join(found.lines())
     assert "lost is at most what paris took after 1970-01-01 00:00:01 UTC" in lines

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from mirror.client import AclBinding, AclOperation, AclPermission
+from mirror.client import AclBinding, AclOperation, AclPermission, ResourceType
 from mirror.cluster.acls import EVERYONE, write_denial
 from mirror.errors import named, printable
 from mirror.groups.kept_positions import KeptGroup
@@ -73,7 +73,7 @@ class Assessment:
     rights: tuple[Rights, ...] | None = None
     """None: the standby has no authorizer."""
     lifted: tuple[str, ...] = ()
-    """The topics on which the standby denies WRITE to everyone, which a failover lifts."""
+    """The denials of everyone on the standby that a failover deletes: WRITE on its topics, READ on its groups."""
 
     def refusals(self) -> Iterator[str]:
         """Yield what keeps a failover from beginning."""
@@ -150,8 +150,8 @@ class Assessment:
             yield printable(f"  open transaction: {one}, in {where}; {what}")
 
     def _rights(self) -> Iterator[str]:
-        for topic in self.lifted:
-            yield f"  deletes on {self.target}: {write_denial(topic)}"
+        for acl in self.lifted:
+            yield printable(f"  deletes on {self.target}: {acl}")
         if self.rights is None:
             yield f"  {self.target} has no authorizer: everyone may write and read"
         for one in self.rights or ():
@@ -163,8 +163,9 @@ class Assessment:
 def rights_of(topics: Collection[str], acls: Collection[AclBinding]) -> tuple[Rights, ...]:
     """Return who may write to and read ``topics``; topics with the same rights are together."""
     found: dict[tuple[tuple[str, ...], ...], list[str]] = defaultdict(list)
+    of_topics = [acl for acl in acls if acl.resource_type is ResourceType.TOPIC]
     for topic in sorted(topics):
-        about = [acl for acl in acls if is_about(acl, topic) and acl != write_denial(topic)]
+        about = [acl for acl in of_topics if is_about(acl, topic) and acl != write_denial(topic)]
         allowed = tuple(_allowed(about, operation) for operation in _OPERATIONS)
         denied = tuple(
             sorted(

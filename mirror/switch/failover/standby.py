@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import AclFilter, Admin, ResourceType, TopicPartition
+from mirror.cluster.acls import read_denial, write_denial
 from mirror.cluster.settings import ClusterSettings, address_text
 from mirror.errors import BrokerError, KafkaError
 from mirror.groups.kept_positions import KeptGroup, read_kept
@@ -22,7 +23,6 @@ from mirror.relay.progress.latch import read_latch
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import is_away
 from mirror.spark.ledger.status_table import read_reported
-from mirror.switch.acl_fence import denied
 from mirror.switch.facts import Facts
 from mirror.switch.failover.assessment import Assessment, PartitionState, rights_of
 from mirror.switch.reading import FactReader, ends_of, open_transactions
@@ -142,6 +142,8 @@ class StandbyReader(FactReader):
             if table.groups is not None and table.groups.time_ms:
                 rounds[flow.name] = table.groups
         topics = {one.topic for one in partitions}
+        kept = tuple(self._kept_groups())
+        lifted = {*map(write_denial, topics), *(read_denial(one.group) for one in kept)}
         acls = self._acls()
         pending = open_transactions(
             self.target, ends_of(self.target, self.target.describe_topics(topics, timeout_ms=_READ_MS))
@@ -154,17 +156,21 @@ class StandbyReader(FactReader):
             source_away=away,
             latches={flow: one.line() for flow, one in latches.items() if one.is_held},
             partitions=tuple(partitions),
-            groups=tuple(self._kept_groups()),
+            groups=kept,
             rounds=rounds,
             open_transactions=pending,
             of_copies=tuple(sorted(own & pending.keys())),
             rights=None if acls is None else rights_of(topics, acls),
-            lifted=() if acls is None else tuple(sorted(denied(acls) & topics)),
+            lifted=tuple(str(acl) for acl in acls or () if acl in lifted),
         )
 
     def _acls(self) -> tuple[AclBinding, ...] | None:
         try:
-            return self.target.describe_acls(AclFilter(ResourceType.TOPIC), timeout_ms=_READ_MS)
+            return tuple(
+                acl
+                for kind in (ResourceType.TOPIC, ResourceType.GROUP)
+                for acl in self.target.describe_acls(AclFilter(kind), timeout_ms=_READ_MS)
+            )
         except BrokerError as error:
             if error.code == SECURITY_DISABLED:
                 return None
