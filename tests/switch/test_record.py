@@ -8,12 +8,13 @@ import pytest
 
 from mirror.errors import FlowError, KafkaTimeout
 from mirror.switch.command import status_of_error
+from mirror.switch.facts import Facts, FlowLatch
 from mirror.switch.machine import CUTOVER, Act
 from mirror.switch.operator import Operator
 from mirror.switch.record import Command, State, SwitchRecord, parse, to_bytes
 from mirror.switch.record_store import RecordStore, SwitchTaken
 from tests.switch.test_machine import FENCED, MOVED, OPEN
-from tests.switch.world import FLOW, TERMS, Cluster, Site, Topic, World, operator
+from tests.switch.world import BACK, FLOW, TERMS, Cluster, Site, Topic, World, operator
 
 
 def test_a_record_is_read_as_it_was_stored() -> None:
@@ -154,6 +155,30 @@ def test_a_failover_is_stored_without_the_source_but_never_without_the_target() 
     with pytest.raises(KafkaTimeout):
         store.store(replace(record, rollback="x"))
     assert source.record is None
+
+
+def test_an_operator_that_was_replaced_holds_no_flow_beside_its_comparison() -> None:
+    world = World(set())
+    first, site = operator(world, 1)
+    while first.turn().record.state is not State.DRAINED:
+        world.propagate()
+        world.now_ms += 2_000
+    world.latches[FLOW] = FlowLatch(is_held=False, generation=0, by="")
+    world.target.record = world.source.record = replace(first.record, latches={FLOW: 1, BACK: 1})
+    again, site = operator(world, 1)
+    world.now_ms += 25_000
+    read = site.facts
+
+    def late(record: SwitchRecord) -> Facts:
+        found = read(record)
+        world.now_ms += 6_000
+        operator(world, 2)
+        return found
+
+    site.facts = late  # type: ignore[method-assign]
+    with pytest.raises(SwitchTaken):
+        again.turn()
+    assert not world.latches[FLOW].is_held
 
 
 def test_what_is_open_is_not_rolled_back_by_a_command() -> None:
