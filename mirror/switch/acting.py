@@ -306,15 +306,17 @@ class ClusterSite(Closing):
 
     def _reverse(self) -> StepResult:
         """Release the flows of the way back that this switch holds."""
-        others = []
-        for name in self._switch.back:
+
+        def one(name: str) -> str:
             back = self._config.flows[name]
             latch = read_latch(self._config.clusters[back.target].client_options(), name, CALL_MS)
             if latch.is_held and latch.by == self._terms.by:
                 release(self._config, back, by=self._terms.by, expected=latch.generation)
             elif latch.is_held:
-                others.append(f"flow {name} of the way back is {latch.held_line(name)}")
-        return StepResult(ok=True, why="; ".join(others))
+                return f"flow {name} of the way back is {latch.held_line(name)}"
+            return ""
+
+        return StepResult(ok=True, why="; ".join(filter(None, _at_once(one, self._switch.back).values())))
 
     def _clients(self, record: SwitchRecord) -> StepResult:
         options: Mapping[str, object] = {**self._options[1], "bootstrap.servers": self._switch.clients}
