@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.spark.driver.verify_options import VerifyOptions
     from mirror.spark.verification.verification_result import FlowVerification
-    from mirror.verify.partition_results import PartitionResult
+    from mirror.verify.partition_results import PartitionResult, VerifyRange
+
+_SHORT_BYTES: Final = 32 * 1024 * 1024
+"""What is compared within a second or two."""
 
 
 class FlowVerifier:
@@ -71,24 +74,28 @@ class FlowVerifier:
             report.proof_hash = self._keep(flow, proof, report) if options.proof is not None else proof.last_hash
 
     def _compare(self, flow: FlowConfig, plan: VerifyPlan) -> list[PartitionResult]:
+        if self._proof is not None and self._proof.links and plan.size <= _SHORT_BYTES:
+            # Such as the tail of a switch, for which producers wait: Spark's start would take longer.
+            self._on_progress(f"flow {flow.name}: comparing {counted(len(plan.ranges), 'partition')} without Spark")
+            return verify_task(self._task(flow, plan.ranges))
         context = self._context()
-        options = self._options
-        tasks = [
-            VerifyTask(
-                config=options.config.absolute(),
-                secrets_dir=options.secrets_dir.absolute() if options.secrets_dir else None,
-                flow=flow.name,
-                ranges=ranges,
-                foreign_allowed=options.allow_foreign,
-                excerpts=options.excerpts,
-                hashes=options.proof is not None or options.check is not None,
-            )
-            for ranges in plan.tasks(context.defaultParallelism)
-        ]
+        tasks = [self._task(flow, ranges) for ranges in plan.tasks(context.defaultParallelism)]
         label = JobLabel.of(flow.name, f"mirror verify {flow.name}: {flow.source} and {flow.target}", "verify")
         count = sum(len(task.ranges) for task in tasks)
         self._on_progress(f"flow {flow.name}: comparing {counted(count, 'partition')} in {counted(len(tasks), 'task')}")
         return [result for results in FlowJob(context, tasks, verify_task, label).run() for result in results]
+
+    def _task(self, flow: FlowConfig, ranges: list[VerifyRange]) -> VerifyTask:
+        options = self._options
+        return VerifyTask(
+            config=options.config.absolute(),
+            secrets_dir=options.secrets_dir.absolute() if options.secrets_dir else None,
+            flow=flow.name,
+            ranges=ranges,
+            foreign_allowed=options.allow_foreign,
+            excerpts=options.excerpts,
+            hashes=options.proof is not None or options.check is not None,
+        )
 
     def _keep(self, flow: FlowConfig, proof: Proof, report: FlowVerification) -> str:
         """Write what was proved behind the ``proof``, and return its last hash."""

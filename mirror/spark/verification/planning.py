@@ -75,6 +75,11 @@ class VerifyPlan:
 
         return [[by_copy[id(copied)] for copied in task] for task in pack(as_copied, parallelism, size_of=size_of)]
 
+    @property
+    def size(self) -> int:
+        """About how many bytes are compared of the source."""
+        return sum(self.sizes.bytes_of(_as_range(self.flow, range_) for range_ in self.ranges).values())
+
 
 def make_plan(request: VerifyRequest, sides: Sides) -> VerifyPlan:
     """Read both clusters. Raises FlowError if no topic matches, ProofError, and KafkaError if a cluster is silent."""
