@@ -22,6 +22,7 @@ MOST_WORDS: Final = {
     "jobs/MONITORING.md": 1_500,
     "jobs/POSITIONS.md": 500,
     "jobs/README.md": 5_000,
+    "jobs/RUNBOOKS.md": 1_200,
     "jobs/SWITCH.md": 1_800,
     "jobs/TRIED.md": 60,
     "mirror/README.md": 2_100,

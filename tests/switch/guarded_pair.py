@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,7 +50,7 @@ def pair(folder: Path, switch: str = "") -> Iterator[Pair]:
             with Admin({"bootstrap.servers": cluster.bootstrap_servers}) as admin:
                 if cluster is source:
                     create_topics(admin, [NewTopic(name, PARTITIONS) for name in (*TOPICS, "idle")])
-                create(admin, [*_grants()])
+                create(admin, [*grants((*TOPICS, "idle"))])
         config = folder / "mirror.toml"
         config.write_text(
             f'[clusters.old]\n"bootstrap.servers" = "{source.bootstrap_servers}"\n'
@@ -68,8 +68,9 @@ def _flow(name: str, source: str, target: str) -> str:
     )
 
 
-def _grants() -> Iterator[AclBinding]:
-    for topic in (*TOPICS, "idle"):
+def grants(topics: Sequence[str]) -> Iterator[AclBinding]:
+    """Yield who may do what: alice writes, bob reads."""
+    for topic in topics:
         yield AclBinding(ResourceType.TOPIC, topic, "User:alice", AclOperation.WRITE)
         yield AclBinding(ResourceType.TOPIC, topic, "User:bob", AclOperation.READ)
     yield AclBinding(ResourceType.GROUP, GROUP, "User:bob", AclOperation.READ)
