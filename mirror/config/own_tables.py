@@ -96,7 +96,7 @@ class GroupsConfig(OwnTable):
         return next((group for group in found if self.target_group(group) == name), None)
 
     def name_taken_by(self, group: str) -> str | None:
-        """Return the other group to which the name belongs that the source's ``group`` would have on the target."""
+        """Return the other group, whether it exists or not, for which the name of ``group`` on the target is kept."""
         if not self.names or not self._selects(group):
             return None
         owner = self.source_group(self.target_group(group))

@@ -79,7 +79,7 @@ def why_no_name(flow: FlowSettings, topic: str) -> str | None:
     if not name.strip("."):
         return f"its copy would have the name {name!r}, which brokers refuse: {advice}"
     owner = _owner(flow, name)
-    return None if owner == topic else f"its copy would be {name}, which is the name of the copy of {owner}: {advice}"
+    return None if owner == topic else f"its copy would be {name}, which is kept for the copy of {owner}: {advice}"
 
 
 def wants(flow: FlowSettings, topic: str) -> bool:

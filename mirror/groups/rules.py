@@ -21,7 +21,7 @@ class GroupRules:
     source_group: Callable[[str], str | None] = str
     """The reverse; None if no group is brought over under this name."""
     name_taken_by: Callable[[str], str | None] = lambda _: None
-    """The group that has the name that another one would have on the target, which is left out."""
+    """The other group for which a group's name on the target is kept, so that it is left out; None: it has its name."""
     lists_translated: bool = True
     """Whether the reports of rounds have the translated positions, of which checkpoints are made."""
     delete: bool = False

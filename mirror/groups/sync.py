@@ -145,7 +145,7 @@ class GroupSync(Closing):
             left_out = f"{named('group', over)} left out; name fewer in include, or raise it"
             problems.append(f"max-groups is {self._rules.most}: {left_out}")
         problems += [
-            f"group {name} is left out: its name on the target is that of group {other}; give it another in names"
+            f"group {name} is left out: its name on the target is kept for group {other}; give it another in names"
             for name in listed
             if (other := self._rules.name_taken_by(name)) is not None
         ]

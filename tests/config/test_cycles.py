@@ -71,6 +71,7 @@ def refused(*flows: FlowConfig) -> bool:
         ([flow("AB", "a", names={"a": "b"}), flow("BA", ".*", names={"b": "a"})], True),
         ([flow("AA", ".*", exclude=(r"x\..*",), names={"(.*)": "x.$1"})], False),  # refuses its own copies by name
         ([flow("AA", "a", names={"a": "b"}), flow("AA", "b", names={"b": "a"})], True),
+        ([flow("AA", "a.*", names={"(.*)": "x.$1"}), flow("AA", r"x\..*", names={r"x\.(.*)": "$1"})], True),
         ([flow("AA", "a", names={"a": "b"}), flow("AB", "b", naming="identity")], False),
         ([flow("AA", "a", names={"a": "b"}), *(flow(one, "b", names={"b": "a"}) for one in ("AB", "BA"))], False),
         ([flow("AA", "a", names={"a": "b"}), flow("AB", "b", naming="identity"), flow("BA", "b", names=AB)], True),

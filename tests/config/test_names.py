@@ -100,7 +100,7 @@ def test_a_topic_that_no_rule_matches_keeps_what_naming_says() -> None:
 
 def test_a_name_that_a_rule_gives_is_not_that_of_another_topic() -> None:
     made = flow({"orders": "sales"}, naming="identity")
-    why = "its copy would be sales, which is the name of the copy of orders: give it another name in names, or leave it"
+    why = "its copy would be sales, which is kept for the copy of orders: give it another name in names, or leave it"
     assert made.why_no_name("sales") == f"{why} out by topics-exclude"
     assert (made.includes("sales"), made.source_topic("sales"), made.includes("orders")) == (False, "orders", True)
     assert made.target_topic("sales") == "sales (sales)", "no topic of a broker has this name"
@@ -158,7 +158,7 @@ def test_plain_topics_that_would_get_one_name_are_a_configuration_error(problems
     text = CLUSTERS + FLOW.replace('["orders"]', '["orders", "sales"]')
     (line,) = problems(f'{text}naming = "identity"\nnames = {{ "orders" = "sales" }}\n')
     assert line == (
-        'mirror.toml: flows.paris-berlin.topics = "sales": its copy would be sales, which is the name of the copy of'
+        'mirror.toml: flows.paris-berlin.topics = "sales": its copy would be sales, which is kept for the copy of'
         " orders: give it another name in names, or leave it out by topics-exclude"
     )
 

@@ -68,10 +68,15 @@ def test_what_is_wrong_with_a_switch_is_said(text: str, expected: str, problems:
 
 @pytest.mark.parametrize(
     ("line", "expected"),
-    [('naming = "prefix"', 'must have naming = "identity"'), ('delivery = "at-least-once"', '"exactly-once": what is')],
+    [
+        ('naming = "prefix"', 'must have naming = "identity"'),
+        ('delivery = "at-least-once"', '"exactly-once": what is'),
+        ('names = { "x" = "y" }', "must have no names: clients find no other names of topics and groups on the target"),
+        ('groups.names = { "x" = "y" }', "must have no names: clients find no other names of topics and groups on the"),
+    ],
 )
 def test_a_flow_that_cannot_switch_is_named(line: str, expected: str, problems: Problems) -> None:
-    flow = FLOW + line + ("" if "naming" in line else '\nnaming = "identity"') + "\n"
+    flow = FLOW + line + ("" if line.startswith("naming") else '\nnaming = "identity"') + "\n"
     assert any(expected in one for one in problems(CLUSTERS + flow + SWITCH))
 
 

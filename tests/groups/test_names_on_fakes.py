@@ -15,6 +15,7 @@ from mirror.groups.rules import GroupRules
 from mirror.groups.sync import GroupSync
 from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.runtime.clock import SystemClock
+from mirror.wire.api import Api
 from tests.fakes.api_admin import FakeGroup, FakeMember
 from tests.fakes.cluster import GroupOffset
 from tests.groups.sync_site import GROUP, SOURCE, TARGET, Site, access_to, only, rules, turned
@@ -54,6 +55,7 @@ def test_members_of_the_new_group_keep_their_position(site: Site) -> None:
     site.commit(137)
     assert only(sync.round()).reason is Reason.ACTIVE
     assert site.at_target(NEW) is None
+    assert not site.pair.target.calls(Api.OFFSET_COMMIT), "it is listed under its new name"
 
 
 def test_an_offset_that_the_source_s_group_does_not_have_any_more_is_deleted_under_the_new_name(site: Site) -> None:
@@ -73,7 +75,7 @@ def test_of_two_groups_with_one_name_the_other_is_left_out_and_named(site: Site)
     report = sync.round()
     assert report.groups.keys() == {GROUP}
     assert report.problems == (
-        f"group sales is left out: its name on the target is that of group {GROUP}; give it another in names",
+        f"group sales is left out: its name on the target is kept for group {GROUP}; give it another in names",
     )
     assert only(report).reason is None
     assert site.at_target("sales") == only(report).target_offset

@@ -18,15 +18,13 @@ from mirror.spark.clusters import Clusters, check_answers
 from mirror.spark.driver import job_options
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight import flow_topics
-from mirror.spark.preflight.flow_groups import rules_of
+from mirror.spark.preflight.flow_groups import rules_of, with_the_same_name
 from mirror.takeover.hand_back import hand_back
 from mirror.takeover.places import Deployment
 from mirror.takeover.sides import OBSERVED_S, TakeoverRequest
 from mirror.takeover.taking_over import Takeover
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from mirror.config.models import ClusterConfig, FlowConfig, MirrorConfig
     from mirror.takeover.hand_back_decision import HandBackReport
     from mirror.takeover.takeover_report import TakeoverReport
@@ -136,7 +134,7 @@ def takeover(
         while_it_writes=while_it_writes,
         observed_s=observe,
         unmatched_from_start=unmatched_from_start,
-        includes_group=_takes_over_group(copied) if copied.groups.sync else None,
+        includes_group=with_the_same_name(rules_of(copied)) if copied.groups.sync else None,
     )
 
     def prepare() -> None:
@@ -173,12 +171,6 @@ def _cluster(loaded: MirrorConfig, name: str) -> ClusterConfig:
         known = ", ".join(sorted(loaded.clusters))
         raise FlowError(f"--offsets-cluster: the configuration has no cluster {name}, only {known}")
     return loaded.clusters[name]
-
-
-def _takes_over_group(flow: FlowConfig) -> Callable[[str], bool]:
-    """Return whether the flow continues a group of MirrorMaker 2, which has the same name on both sides."""
-    includes = rules_of(flow).includes
-    return lambda group: includes(group) and flow.groups.target_group(group) == group
 
 
 def _partitions(flow: FlowConfig, config: MirrorConfig) -> dict[TopicPartition, TopicPartition]:

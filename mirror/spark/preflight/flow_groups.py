@@ -20,7 +20,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.planning.opposite_flows import brought_back_by, opposite_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.reverse import FedBy
@@ -95,6 +95,11 @@ def only_groups(rules: GroupRules, names: Collection[str]) -> GroupRules:
     if not names:
         return rules
     return replace(rules, includes=lambda group: group in names and rules.includes(group))
+
+
+def with_the_same_name(rules: GroupRules) -> Callable[[str], bool]:
+    """Return whether a group has the same name on both sides, as all that MirrorMaker 2 brings over."""
+    return lambda group: rules.includes(group) and rules.target_group(group) == group
 
 
 def partners_of(config: MirrorConfig, flow: FlowConfig) -> Partners:

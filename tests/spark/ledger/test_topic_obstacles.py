@@ -10,8 +10,9 @@ import pytest
 
 from mirror.client import Admin, NewTopic, Outcomes
 from mirror.errors import BrokerError
+from mirror.observation import Side, Sides
 from mirror.relay.model.ranges import Outcome
-from mirror.spark.discovery.topic_watch import compare
+from mirror.spark.discovery.topic_watch import compare, unprepared
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.topic_obstacles import NOT_PREPARED, Obstacle, TargetTopics, colliding, unnameable
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
@@ -82,7 +83,7 @@ def test_of_two_topics_with_one_name_the_one_that_is_not_renamed_fails() -> None
     made = flow(topics=[".*"], naming="identity", names={"orders": "sales"})
     (topic, one), *more = unnameable(made, ["orders", "sales", "clicks"]).items()
     assert (topic, more) == ("sales", [])
-    assert one.reason.startswith("its copy would be sales, which is the name of the copy of orders: ")
+    assert one.reason.startswith("its copy would be sales, which is kept for the copy of orders: ")
 
 
 def test_names_that_differ_only_in_dots_and_underscores_collide() -> None:
@@ -102,6 +103,28 @@ def test_of_two_new_topics_that_collide_the_second_fails_and_an_existing_one_nev
 # --- through preparation and plan
 
 
+def test_within_one_cluster_each_topic_is_copied_once_and_no_copy_is_copied_again(pair: PlannerHarness) -> None:
+    """A topic whose copy the flow would select is refused by name; the copies that there are stay as they are."""
+    pair.a.add_topic("orders", [5, 5]).add_topic("clicks", [5])
+    sides = Sides(Side("a", pair.source), Side("a", pair.source))
+    made = flow(target="a", topics=[".*"], topics_exclude=[r"(copy\.|mirror-).*"], names={"(.*)": "copy.$1"})
+    for _ in range(2):
+        targets = prepare_topics(made, sides.again(), owned=pair.owned).targets
+        assert {name for name in sides.again().source.topics if not name.startswith("mirror-")} == {
+            *("orders", "copy.orders", "clicks", "copy.clicks")
+        }
+        request = PlanRequest(flow=made, now_ms=pair.now_ms, parallelism=2, targets=targets)
+        plan = make_plan(request, sides.again())
+        assert copied(plan) == {("orders", 0), ("orders", 1), ("clicks", 0)}
+        assert failed(plan) == {}
+    selecting = made.model_copy(update={"topics_exclude": ("copy.clicks", "mirror-.*")})
+    targets = prepare_topics(selecting, sides.again(), owned=pair.owned).targets
+    assert targets.obstacles.keys() == {"orders", "copy.orders"}
+    assert targets.obstacles["orders"].reason.startswith(
+        "its copy copy.orders is selected by topics, too, and would be"
+    )
+
+
 def test_renamed_topics_are_created_and_copied_beside_one_whose_name_is_taken(pair: PlannerHarness) -> None:
     pair.a.add_topic("orders", [5, 5]).add_topic("sales", [5]).add_topic("clicks-1", [5])
     pair.b.add_topic("clicks-1", [0])
@@ -112,6 +135,7 @@ def test_renamed_topics_are_created_and_copied_beside_one_whose_name_is_taken(pa
     assert {"a.sales", "web.1"} <= pair.sides().target.topics.keys()
     assert failed(plan).keys() == {("sales", 0)}
     assert targets.obstacles.keys() == {"sales"}
+    assert unprepared(made, pair.sides().source.topics, targets.without(["sales"])).keys() == {"sales"}, "if it is new"
 
 
 def test_each_topic_with_an_obstacle_fails_and_the_others_are_planned(pair: PlannerHarness) -> None:

@@ -10,7 +10,7 @@ import pytest
 from mirror.errors import ConfigError, KafkaTimeout, Problem
 from mirror.groups.positions import GroupsReport
 from mirror.spark.preflight import flow_groups
-from mirror.spark.preflight.flow_groups import compare_groups
+from mirror.spark.preflight.flow_groups import compare_groups, rules_of, with_the_same_name
 from tests.spark.planning.test_range_planner import flow
 from tests.spark.preflight.test_flow_checks import config_of
 
@@ -39,6 +39,13 @@ class Sync:
             raise self._error
         self._done.wait()
         return GroupsReport()
+
+
+def test_groups_of_mirrormaker_have_the_same_name_on_both_sides() -> None:
+    rules = rules_of(flow(groups={"exclude": ["no", "old-b"], "names": {"old-(.*)": "$1"}}))
+    assert [rules.includes(group) for group in ("old-a", "a", "b", "no")] == [True, False, True, False]
+    assert [with_the_same_name(rules)(group) for group in ("old-a", "b", "no")] == [False, True, False]
+    assert not rules_of(flow(groups={"names": {"x": "mirror.f.control"}})).includes("x"), "it is the flow's own"
 
 
 @pytest.fixture
