@@ -98,6 +98,13 @@ def test_what_a_group_has_committed_is_printed_for_each_program(site: FlowHarnes
         assert "left out, as the flow does not copy them: topic other" in found.stderr
 
 
+def test_a_group_has_its_name_on_the_target_in_what_is_reset_there(site: FlowHarness) -> None:
+    _commit("billing", orders=7)
+    site.config.write_text(site.config.read_text() + '[flows.f.groups]\nnames = { "(b.*)" = "eu.$1" }\n')
+    found = _run(site, "translate", "--group", "billing", "--as", "csv")
+    assert (found.exit_code, found.stdout) == (0, "eu.billing,a.orders,0,107\n"), found.output
+
+
 def test_a_list_is_shown_as_a_table_and_as_json(site: FlowHarness) -> None:
     found = _run(site, "translate", "-", text="orders,0,7\norders,1,1\n")
     assert found.exit_code == 3

@@ -168,6 +168,18 @@ def test_what_the_way_back_does_not_cover_is_not_ready_unless_it_is_waived(site:
     assert not any("matches nothing" in note for note in found["notes"])
 
 
+def test_a_renamed_group_is_covered_there_and_back_under_its_names(site: Site) -> None:
+    site.commit(source=250, target=None)
+    site.configure(f'[flows.{FLOW}.groups]\nnames = {{ "(b.*)" = "eu.$1" }}')
+    site.pair.target.groups[f"eu.{GROUP}"][TARGET] = GroupOffset(250, -1, "")
+    site.pair.target.groups[GROUP][TARGET] = GroupOffset(250, -1, "")
+    for only in ((), ("--group", GROUP)):
+        status, found = site.ask("--reverse", *only)
+        blocked = set() if only else {("group", GROUP)}
+        assert (status, set(_blockers(found))) == (3 if blocked else 0, blocked), found
+        assert [one["group"] for one in found["groups"]] == [GROUP]
+
+
 @pytest.mark.parametrize("side", ["target", "source"])
 def test_partition_of_one_side_is_not_ready_to_go_back(site: Site, side: str) -> None:
     site.commit(source=250, target=250)

@@ -145,7 +145,7 @@ def translate_list(
     if form is None:
         _show(site, listed, found, as_json=as_json)
     elif exact:
-        print(FORMS[form](_moved(listed, found)), end="")
+        print(FORMS[form](_moved(site, listed, found)), end="")
     else:
         for one in listed:
             if problem := found[one.position].problem:
@@ -312,8 +312,8 @@ def _files(*paths: str) -> Files:
     return HadoopFiles()
 
 
-def _moved(listed: Iterable[Listed], found: Found) -> list[Moved]:
-    places = ((one.group, found[one.position]) for one in listed)
+def _moved(site: _Site, listed: Iterable[Listed], found: Found) -> list[Moved]:
+    places = ((site.flow.groups.target_group(one.group) if one.group else "", found[one.position]) for one in listed)
     return [
         Moved(group, *there.target, there.offset)
         for group, there in places

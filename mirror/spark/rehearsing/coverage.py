@@ -62,7 +62,8 @@ def coverage_back(
     groups = reading_groups(target)
     originals, copies = source.topics, target.topics
     flows = _flows_back(config, flow, originals.keys())
-    yield from uncovered((one for one in groups if not only or one.group in only), flows)
+    named = (one for one in groups if not only or flow.groups.source_group(one.group) in only)
+    yield from uncovered(named, flows)
     here, there = set[TopicPartition](), set[TopicPartition]()
     for name in select_topics(flow, originals):
         copy = copies.get(flow.target_topic(name))
