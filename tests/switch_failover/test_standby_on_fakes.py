@@ -154,6 +154,7 @@ def test_the_command_shows_the_steps_and_what_it_has_done(there: Standby, monkey
     page = there.file.parent / "record.html"
     done = ask("--json", "--html", str(page))
     assert (done.exit_code, json.loads(done.stdout)["state"]) == (DONE, "done"), done.output
+    assert json.loads(done.stdout)["arrived"]["topics"] == {}
     assert "Copied when a failover opened" in page.read_text()
     assert "switch s: done, begun by mirror failover" in ask("--status").stdout
     monkeypatch.setattr(standby.StandbyReader, "source_away", lambda _: "")

@@ -20,7 +20,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
 from mirror.spark.holding import user
 from mirror.switch.acting import Files
-from mirror.switch.command import CommandOutcome, SwitchCommand, status_of_error
+from mirror.switch.command import CommandOutcome, SwitchCommand, status_of_error, watch_clients
 from mirror.switch.failover.deciding import FAILOVER
 from mirror.switch.failover.site import FailoverSite
 from mirror.switch.machine import Terms
@@ -30,6 +30,8 @@ from mirror.switch.record import State
 if TYPE_CHECKING:
     from mirror.config.models import MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
+    from mirror.switch.arrivals import Arrived
+    from mirror.switch.record import SwitchRecord
 
 _UNTIL: Final = (State.READY, State.MOVED, State.OPEN)
 
@@ -55,6 +57,10 @@ def failover(
     show_all: Annotated[
         bool, typer.Option("--all", help="Show all partitions and groups, not only the worst.")
     ] = False,
+    watch_seconds: Annotated[
+        int,
+        typer.Option("--watch-seconds", min=0, help="Once it is done, wait so long for clients on the target."),
+    ] = 0,
     status: Annotated[bool, typer.Option("--status", help="Show how far the switch is; change nothing.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="With --status: until it has ended.")] = False,
     html: Annotated[
@@ -109,14 +115,15 @@ def failover(
         if assess or dry_run:
             raise typer.Exit(_assess(site, switch, terms, steps=dry_run, every=show_all, as_json=as_json))
         outcome = _run(site, switch, terms, target_id, debug=debug)
+        arrived = _watch(site, outcome.record, watch_seconds, name) if outcome.record.state is State.DONE else None
     if as_json:
-        print(json.dumps(switch_view.to_json(name, outcome.record, status=outcome.status), indent=2))
+        print(json.dumps(switch_view.to_json(name, outcome.record, arrived, status=outcome.status), indent=2))
     if outcome.record.unfenced:
         print_warning(f"switch {name}: the source was not fenced: {outcome.record.unfenced}")
     for line in outcome.lines:
         print_notice(f"switch {name}: {line}")
     if html is not None:
-        switch_view.write_page(html, name, outcome.record, SystemClock().unix_ms())
+        switch_view.write_page(html, name, outcome.record, SystemClock().unix_ms(), arrived)
     raise typer.Exit(outcome.status)
 
 
@@ -143,6 +150,19 @@ def _run(site: FailoverSite, switch: SwitchConfig, terms: Terms, target_id: str,
         line = "interrupted: the same command goes on, --rollback goes back if it is not open"
         return CommandOutcome(record=operator.record, status=status_of_error(operator.record, 130), lines=(line,))
     return outcome
+
+
+def _watch(site: FailoverSite, record: SwitchRecord, seconds: int, name: str) -> Arrived | None:
+    try:
+        return watch_clients(
+            lambda: site.standby.clients(record),
+            record,
+            seconds,
+            lambda line: print_notice(f"switch {name}: {line}"),
+            now_ms=SystemClock().unix_ms,
+        )
+    except KeyboardInterrupt:
+        return None  # the switch is done
 
 
 def _assess(site: FailoverSite, switch: SwitchConfig, terms: Terms, *, steps: bool, every: bool, as_json: bool) -> int:
