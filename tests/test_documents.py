@@ -18,6 +18,7 @@ MOST_WORDS: Final = {
     "config/README.md": 4_000,
     "config/dashboards/README.md": 1_250,
     "config/kubernetes/README.md": 500,
+    "jobs/FAILBACK.md": 500,
     "jobs/INSTALL.md": 700,
     "jobs/MONITORING.md": 1_500,
     "jobs/POSITIONS.md": 500,

@@ -60,6 +60,7 @@ _COMMANDS: Final = {
     "rehearse": _Lazy("rehearse", "rehearse", "Show what a switch to the target would cost now; carries nothing out."),
     "cutover": _Lazy("cutover", "cutover", "Move clients to the target: fence, copy the rest, prove, switch.", SPARK),
     "failover": _Lazy("failover", "failover", "Move clients to the target while the source is away."),
+    "failback": _Lazy("failback", "failback", "Take back a cluster that clients have left by a failover."),
     "forget": _Lazy("forget", "forget", "Remove what a flow keeps on its clusters; never data."),
     "doctor": _Lazy("doctor", "doctor", "Find what keeps flows from working, on this host and on clusters."),
     "check-config": _Lazy("check_config", "check_config", "Check a configuration and show its effective values."),

@@ -55,3 +55,9 @@ class SwitchConfig(OwnTable):
     """topics, groups and partitions that the flows do not cover and that may be left behind, as `mirror rehearse
     --waive`
     """
+    append_tail: Annotated[tuple[Pattern, ...], Field(strict=False)] = Field(
+        default=(), description="a list of regular expressions"
+    )
+    """topics whose tail `mirror failback --append` has the flow append to the target's topic, behind newer records,
+    instead of exporting it; never compacted ones
+    """

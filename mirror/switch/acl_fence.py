@@ -23,8 +23,9 @@ GROUP_DENIALS: Final = DENIALS._replace(resource_type=ResourceType.GROUP, operat
 
 
 def denials(record: SwitchRecord) -> list[AclBinding]:
-    """Return the ACLs that a switch creates on its source."""
-    return [*map(write_denial, record.denied), *map(read_denial, record.denied_groups)]
+    """Return the ACLs that a switch creates on its source: a failback, which comes after a failover, more of them."""
+    topics, groups = {*record.denied, *record.failback.denied}, {*record.denied_groups, *record.failback.denied_groups}
+    return [*map(write_denial, sorted(topics)), *map(read_denial, sorted(groups))]
 
 
 def exactly(acl: AclBinding) -> AclFilter:

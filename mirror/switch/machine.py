@@ -48,6 +48,9 @@ class Act(enum.Enum):
     SWITCH = "switch clients"
     REVERSE = "release the way back"
     CLIENTS = "see that clients arrive"
+    LOCATE = "find where the tail begins"
+    EXPORT = "export the tail"
+    SKIP_TAIL = "have the flows go on behind the tail"
     WAIT = "wait"
     END = "end"
 

@@ -57,6 +57,38 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailbackRecord:
+    """What ``mirror failback`` has done after a failover. Offsets are those of the old cluster."""
+
+    topics: tuple[str, ...] = ()
+    """The topics that are fenced there."""
+    denied: tuple[str, ...] = ()
+    """Of these, the topics on which it creates the denial of WRITE."""
+    denied_groups: tuple[str, ...] = ()
+    """The groups on which it creates the denial of READ."""
+    fence_ms: int = 0
+    """When the fence was intended."""
+    shown_ms: int = 0
+    """When each broker showed it."""
+    located_ms: int = 0
+    """When the tail was found."""
+    starts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Where the tail of each partition begins, exactly; nothing of a topic that was made again."""
+    ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Where it ends: behind the fence."""
+    broken: tuple[str, ...] = ()
+    """Topics that the way back cannot continue: truncated, or made again."""
+    exported: tuple[str, ...] = ()
+    """Topics whose tail is in a topic of its own on the other cluster."""
+    skipped: tuple[str, ...] = ()
+    """Of these, the topics whose flow goes on behind the tail, which it does not copy any more."""
+    released_ms: int = 0
+    """When the flows that the failover holds were released."""
+    lifted_ms: int = 0
+    """When the denials were removed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchRecord:
     """A switch. Offsets are by topic, in the order of its partitions; times are ms since 1970."""
 
@@ -119,6 +151,7 @@ class SwitchRecord:
     """Of a failover whose source answered: why it was not fenced."""
     ended: Mapping[str, int] = field(default_factory=dict)
     """Of a failover: the generation of each latch behind which the transactional ids of its copies were ended."""
+    failback: FailbackRecord = FailbackRecord()
     steps: tuple[Step, ...] = ()
 
     @property

@@ -27,7 +27,7 @@ WITHOUT_CLUSTERS: Final = frozenset(
     ["init", "report", "check-config", "config-schema", "completion", "import", "lint", "demo", "sandbox", "positions"]
 )
 """Commands that contact no configured cluster; those of `positions` do: test_positions.py."""
-WAITING: Final = {"run", "stream", "exporter", "cutover", "failover"}
+WAITING: Final = {"run", "stream", "exporter", "cutover", "failover", "failback"}
 """They begin Spark beside the check that prints the line (tests/spark/driver/test_flows_waiting.py), and a stream waits
 for its clusters, which the exporter shows as away; a switch has its own deadline. No --timeout bounds how long they go
 on."""

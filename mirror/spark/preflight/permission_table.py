@@ -94,6 +94,7 @@ _DENIES: Final = Use(
     lambda found, _: any(found.config.switches[name].fence == "acl" for name in found.switches),
 )
 _ABORTS: Final = Use("`mirror cutover --abort-open`")
+_EXPORTS: Final = Use("`mirror failback --export`")
 _TAKEOVER: Final = Use("a [takeover](../mirror/migration/README.md#afterwards)")
 
 # --- what they are on
@@ -298,6 +299,18 @@ NOT_LOOKED_UP: Final[list[Permission]] = [
         (_WRITE,),
         "open transactions keep a switch waiting",
         _ABORTS,
+    ),
+    Permission(
+        _on_target(_topic, "topics `TOPIC.tail.GENERATION`"),
+        (_CREATE, _DESCRIBE_CONFIGS, _WRITE, _READ),
+        "what only a lost source has is not exported",
+        _EXPORTS,
+    ),
+    Permission(
+        _on_target(_id, "transactional id `mirror.SWITCH.tail`"),
+        (_DESCRIBE, _WRITE),
+        "what only a lost source has is not exported",
+        _EXPORTS,
     ),
     Permission(_on_source(_topic, "topic `mirror-progress.OTHER.internal`"), (_READ,), _NOT_BACK, _BACK),
     Permission(_on_source(_topic, "the copies of flows in the other direction"), (_READ,), _NOT_BACK, _BACK),

@@ -1,0 +1,1 @@
+"""The return of a cluster that clients have left by a failover: what it is, what only it has, and the way back."""

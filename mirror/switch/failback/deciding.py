@@ -1,0 +1,220 @@
+"""Decides the next step of a failback, of a switch that a failover has opened. Pure.
+
+::
+
+    [OPEN, reversed or done] > fenced > tail found > exported > skipped > released > (mirror cutover) > lifted
+
+The state of the switch stays that of the failover; what a failback has done is in ``SwitchRecord.failback``. The fence
+comes first: an old cluster whose producers were not stopped would make the tail longer while it is exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from mirror.client import ResourceType
+from mirror.errors import named
+from mirror.switch.acl_fence import denials
+from mirror.switch.facts import GRACE_MS, Facts, Watch
+from mirror.switch.failback.tail import Span
+from mirror.switch.machine import Act, Machine, Next, StepResult, Terms
+from mirror.switch.record import Command, FailbackRecord, SwitchRecord
+
+_APPENDED: Final = (
+    "the flow appends the tail of {topics} behind what clients have written since: confirm it by --append"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the command asks for, beyond the fence and the tail."""
+
+    export: bool = False
+    append: bool = False
+    """Confirms that the flow appends what is not exported."""
+    lift: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldFacts(Facts):
+    """Live facts of the old cluster."""
+
+    groups: Collection[str] = ()
+    """The groups with positions in the topics there."""
+    read_denied_everywhere: Collection[str] = ()
+    """The groups on which each broker shows the denial of READ."""
+    appends: Collection[str] = ()
+    """The topics whose tail the flow is to append, by ``append-tail``; compacted ones are not among them."""
+
+
+def failback(wish: Wish) -> Machine:
+    """Return the machine of one command."""
+    return Machine(
+        command=Command.FAILBACK, decide=partial(_decide, wish=wish), applied=applied, follows=(Command.FAILOVER,)
+    )
+
+
+def spans(back: FailbackRecord, topic: str) -> tuple[Span, ...]:
+    """Return the tail of each partition of ``topic``; none before it was found."""
+    return tuple(Span(*one) for one in zip(back.starts.get(topic, ()), back.ends.get(topic, ()), strict=False))
+
+
+def with_tail(back: FailbackRecord) -> list[str]:
+    """Return the topics that have a tail."""
+    return [topic for topic in sorted(back.starts) if any(one.offsets for one in spans(back, topic))]
+
+
+def exported(back: FailbackRecord, appends: Collection[str]) -> tuple[str, ...]:
+    """Return the topics whose tail is to be exported: all that have one, unless the flow may append it.
+
+    A flow cannot go on in a topic that was truncated or made again, so that its tail is always exported.
+    """
+    return tuple(topic for topic in with_tail(back) if topic not in appends or topic in back.broken)
+
+
+def _decide(  # noqa: PLR0911 - one for each step
+    record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_ms: int, *, wish: Wish
+) -> Next:
+    del watch
+    assert isinstance(facts, OldFacts)  # noqa: S101 - of this command's own site
+    back = record.failback
+    if not record.state.is_open:
+        why = f"switch {terms.name} is {record.state}: mirror failover {terms.name} opens the standby first"
+        return Next(act=Act.END, record=record, why=why)
+    if facts.source_away:
+        return Next(act=Act.WAIT, record=record, why=f"the old cluster does not answer: {facts.source_away}")
+    if wish.lift:
+        return _lift(record, facts, now_ms)
+    if back.lifted_ms:
+        return Next(act=Act.END, record=record, why="its denials are removed: nothing is left to do")
+    if not back.shown_ms:
+        return _fence(record, facts, terms, now_ms)
+    if terms.fence == "acl" and (lost := _not_denied(back, facts)):
+        why = f"not all brokers of the old cluster deny {lost} any more: create these denials again, and repeat this"
+        return Next(act=Act.END, record=record, why=why)
+    if not back.ends:
+        return _end(record, facts, now_ms)
+    if not back.located_ms:
+        return Next(act=Act.LOCATE, record=record)
+    return _export(record, facts, wish)
+
+
+def applied(record: SwitchRecord, act: Act, result: StepResult, now_ms: int) -> SwitchRecord:
+    """Return the record after a step that facts do not show."""
+    if not result.ok:
+        return record
+    back = record.failback
+    match act:
+        case Act.FENCE if record.fence == "hook":
+            back = replace(back, shown_ms=now_ms)
+        case Act.LOCATE:
+            broken = tuple(result.evidence.get("", "").split())
+            starts = {topic: tuple(map(int, text.split(","))) for topic, text in result.evidence.items() if topic}
+            back = replace(back, starts=starts, broken=broken, located_ms=now_ms)
+        case Act.EXPORT:
+            back = replace(back, exported=tuple(sorted(result.evidence)))
+        case Act.SKIP_TAIL:
+            back = replace(back, skipped=back.exported)
+        case Act.RELEASE:
+            back = replace(back, released_ms=now_ms)
+        case Act.UNFENCE:
+            back = replace(back, lifted_ms=now_ms)
+        case _:
+            pass
+    return replace(record, failback=back)
+
+
+# --- the fence
+
+
+# Invariant: Before anything of the tail is read, each broker of the old cluster denies WRITE on its topics and READ on
+#   its groups, and exactly the denials that were created are stored before.
+# Test: tests/switch/failback/test_deciding.py::test_the_tail_ends_only_behind_a_fence_that_each_broker_shows
+def _fence(record: SwitchRecord, facts: OldFacts, terms: Terms, now_ms: int) -> Next:
+    back = record.failback
+    if terms.fence == "hook":
+        intent = back if back.fence_ms else replace(back, topics=tuple(sorted(facts.topics or ())), fence_ms=now_ms)
+        return Next(act=Act.FENCE, record=replace(record, fence=terms.fence, hook_fenced=True, failback=intent))
+    if facts.topics is None or facts.denied is None:
+        return Next(act=Act.WAIT, record=record, why="the topics and the ACLs of the old cluster cannot be read")
+    if not back.fence_ms:
+        intent = replace(
+            back,
+            topics=tuple(sorted(facts.topics)),
+            denied=tuple(sorted(facts.topics.keys() - set(facts.denied))),
+            denied_groups=tuple(sorted({*facts.groups} - {*facts.read_denied})),
+            fence_ms=now_ms,
+        )
+        return Next(act=Act.FENCE, record=replace(record, fence=terms.fence, failback=intent))
+    if not _not_denied(back, facts):
+        return Next(act=Act.STORE, record=replace(record, failback=replace(back, shown_ms=now_ms)))
+    if {*back.denied} <= {*facts.denied} and {*back.denied_groups} <= {*facts.read_denied}:
+        return Next(act=Act.WAIT, record=record, why="not all brokers of the old cluster show the denials yet")
+    return Next(act=Act.FENCE, record=record)
+
+
+def _not_denied(back: FailbackRecord, facts: OldFacts) -> str:
+    """Return what not all brokers deny of what is fenced; empty if they deny it all."""
+    topics = sorted({*back.topics} - {*(facts.denied_everywhere or ())})
+    groups = sorted({*back.denied_groups} - {*facts.read_denied_everywhere})
+    found = [f"WRITE on {named('topic', topics)}"] * bool(topics) + [f"READ on {named('group', groups)}"] * bool(groups)
+    return " and ".join(found)
+
+
+def _end(record: SwitchRecord, facts: OldFacts, now_ms: int) -> Next:
+    back = record.failback
+    if now_ms - back.shown_ms <= GRACE_MS:
+        why = "waiting for requests that brokers had accepted before the fence"
+        return Next(act=Act.WAIT, record=record, why=why)
+    if facts.ends is None:
+        return Next(act=Act.WAIT, record=record, why="the ends of the old cluster's logs cannot be read")
+    ends: Mapping[str, tuple[int, ...]] = {
+        topic: tuple(one.high for one in of_topic) for topic, of_topic in facts.ends.items()
+    }
+    return Next(act=Act.STORE, record=replace(record, failback=replace(back, ends=ends)))
+
+
+# --- the tail
+
+
+# Invariant: The flow of the failover is released only when it goes on behind each exported tail, and what it appends
+#   instead is confirmed: otherwise it copies old records behind newer writes.
+# Test: tests/switch/failback/test_deciding.py::test_flows_are_released_only_behind_exported_tails
+def _export(record: SwitchRecord, facts: OldFacts, wish: Wish) -> Next:
+    back = record.failback
+    if not wish.export or back.released_ms:
+        return Next(act=Act.END, record=record)
+    if {*exported(back, facts.appends)} - {*back.exported}:
+        return Next(act=Act.EXPORT, record=record)
+    if back.broken:
+        topics = named("topic", back.broken)
+        why = f"{topics} cannot be continued on the old cluster, so the flows stay held (jobs/FAILBACK.md)"
+        return Next(act=Act.END, record=record, why=why)
+    if {*back.exported} - {*back.skipped}:
+        return Next(act=Act.SKIP_TAIL, record=record)
+    appended = [topic for topic in with_tail(back) if topic not in back.exported]
+    if appended and not wish.append:
+        return Next(act=Act.END, record=record, why=_APPENDED.format(topics=named("topic", appended)))
+    return Next(act=Act.RELEASE, record=record)
+
+
+# --- the end
+
+
+def _lift(record: SwitchRecord, facts: OldFacts, now_ms: int) -> Next:
+    back = record.failback
+    if record.fence == "hook":
+        if record.hook_fenced and not back.lifted_ms:
+            return Next(act=Act.UNFENCE, record=record)
+        return Next(act=Act.END, record=record)
+    if facts.denied is None:
+        return Next(act=Act.WAIT, record=record, why="the ACLs of the old cluster cannot be read")
+    there = {ResourceType.TOPIC: facts.denied, ResourceType.GROUP: facts.read_denied}
+    if any(acl.name in there[acl.resource_type] for acl in denials(record)):
+        return Next(act=Act.UNFENCE, record=record)
+    if not back.lifted_ms:
+        return Next(act=Act.STORE, record=replace(record, failback=replace(back, lifted_ms=now_ms)))
+    return Next(act=Act.END, record=record)
