@@ -262,7 +262,7 @@ def _intend_fence(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int)
     if facts.ends is None or facts.progress is None or (terms.deny_read and facts.positions is None):
         return _wait(record, "the ends of the source's logs, or its groups, cannot be read")
     if (lag := _lag(facts.ends, facts.progress)) > terms.lag_records:
-        why = f"producers are not fenced yet: {lag} records are not copied (lag-records: {terms.lag_records})"
+        why = f"producers are not fenced: {lag} records are not copied; run a stream, or raise lag-records"
         return _wait(record, why) if facts.is_copying else Next(act=Act.COPY, record=record, why=why)
     intent = replace(record, fence=terms.fence, topics=tuple(sorted(facts.topics or ())), fence_ms=now_ms)
     if terms.fence == "hook":

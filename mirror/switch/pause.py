@@ -81,7 +81,7 @@ def measured(record: SwitchRecord) -> Pause | None:
     before_ms = record.fence_ms
     for step in record.steps:
         if record.fence_ms <= step.at_ms <= ended_ms:
-            until[step.state] = until.get(step.state, 0) + step.at_ms - before_ms
+            until[step.state] = until.get(step.state, 0) + max(0, step.at_ms - before_ms)
             before_ms = step.at_ms
     last = "unfenced" if record.lifted_ms else "switched"
     return Pause(ended_ms - record.fence_ms, until | ({last: ended_ms - before_ms} if ended_ms > before_ms else {}))

@@ -133,7 +133,7 @@ def _section(
 def _steps(record: SwitchRecord) -> Iterator[tuple[object, ...]]:
     before_ms = record.steps[0].at_ms if record.steps else 0
     for step in record.steps:
-        yield step.state, _moment(step.at_ms), f"{(step.at_ms - before_ms) / 1000:.1f}", step.by, step.why
+        yield step.state, _moment(step.at_ms), f"{max(0, step.at_ms - before_ms) / 1000:.1f}", step.by, step.why
         before_ms = step.at_ms
 
 
