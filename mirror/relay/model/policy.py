@@ -11,6 +11,9 @@ MAX_TRANSACTION_BYTES: Final = 64 * 1024 * 1024
 MAX_UNCONFIRMED_BYTES: Final = 4 * MAX_TRANSACTION_BYTES
 """By sequences, nothing is sent while the progress is this far behind: the next attempt has to compare all of it."""
 
+SEGMENTS_MS: Final = 5_000
+"""The records of many partitions are written together, so that they share requests, and compress well."""
+
 DEFAULT_EXACTLY_ONCE_BY: Final = "auto"
 """The default of a flow's ``exactly-once-by``: "auto", or the value of a :class:`mirror.relay.model.way.Way`."""
 
@@ -67,7 +70,8 @@ class CopyPolicy:
     renew_ms: int = 0
     """Progress older than this is committed again, before the target forgets it; 0: never."""
     index_interval_ms: int = 0
-    """How often the offset index is written while a partition is copied; 0: with each anchor only."""
+    """How often the offset index, and progress outside transactions, is written while a partition is copied; 0: the
+    index with each anchor only."""
     only_local: bool = False
     """Whether records that flows have written to the source are left out."""
     origin_from: str = ""
@@ -75,6 +79,11 @@ class CopyPolicy:
     ("registry"), or fail ("")."""
     registers_producers: bool = False
     """Whether producer ids are registered on the target before the first batch under each."""
+
+    @property
+    def segments_ms(self) -> int:
+        """How often the segments of all copies of a task are written together."""
+        return min(SEGMENTS_MS, self.index_interval_ms // 2) if self.index_interval_ms else SEGMENTS_MS
 
     @property
     def rewrites(self) -> bool:
@@ -94,3 +103,5 @@ class CopyTimeouts:
     """The longest time between a batch and its commit."""
     commit_min_interval_ms: int
     """The shortest time between two commits."""
+    index_interval_ms: int = 0
+    """That of the policy."""

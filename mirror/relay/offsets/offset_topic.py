@@ -118,8 +118,17 @@ class OffsetKeeper:
     """Writes the segments of a task's copies, and keeps them few and complete, in a thread that may wait."""
 
     def __init__(
-        self, source: Admin, target: Admin, topic: OffsetTopic, rng: random.Random, complete: Complete
+        self,
+        source: Admin,
+        target: Admin,
+        topic: OffsetTopic,
+        rng: random.Random,
+        complete: Complete,
+        *,
+        often: int = 1,
     ) -> None:
+        """``often``: how many writes there are in the time of one, so that they are tidied as seldom."""
+        self._often: Final = often
         self._source: Final = source
         self._target: Final = target
         self._rng: Final = rng
@@ -136,7 +145,7 @@ class OffsetKeeper:
             first = next(iter(errors.values()))
             _log.info("%d segments could not be written to the offset topic: %s", len(errors), first)
             return False
-        if segments and not self._rng.randrange(_TIDIED_EVERY):
+        if segments and not self._rng.randrange(_TIDIED_EVERY * self._often):
             newest = {key.tp: segment for key, segment in segments.items()}
             self._complete_index({sources[tp]: tp for tp in newest})
             self._tidy(sources, newest)

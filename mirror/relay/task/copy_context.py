@@ -101,7 +101,14 @@ class TaskContext:
             None if positions is None else PositionSearches(positions, lookups, submit_search, clock.now, self.wake)
         )
         self.writers: Final = TaskWriters(clients, policy, self.searches)
-        self.records: Final = TaskRecords(clients.anchors, clients.offsets, submit, now, clock.unix_ms())
+        self.records: Final = TaskRecords(
+            clients.anchors,
+            clients.offsets,
+            submit,
+            now,
+            clock.unix_ms(),
+            segments_ms=policy.segments_ms,
+        )
         self.turns: Final = AcquisitionTurns(self.wake, clock.now)
         self.start_positions: Final = StartPositions(lookups, submit, clock.now)
         # What the copies call of these, as CopyContext documents it.

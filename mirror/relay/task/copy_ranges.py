@@ -24,7 +24,7 @@ from mirror.relay.model.client_defaults import (
     transaction_timeout_ms,
 )
 from mirror.relay.model.observer import NullObserver, TaskObserver
-from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
+from mirror.relay.model.policy import SEGMENTS_MS, CopyPolicy, CopyTimeouts
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
 from mirror.relay.model.reports import FAILED, TaskState
 from mirror.relay.model.way import Way
@@ -144,6 +144,7 @@ def _copy(
         stall_ms=consumer_settings.cluster.default_api_timeout_ms,
         commit_interval_ms=policy.commit_interval_ms,
         commit_min_interval_ms=policy.commit_min_interval_ms,
+        index_interval_ms=policy.index_interval_ms,
     )
     # The encoder computes beside the network threads. With Python's default of 5 ms, these would wait that long for the
     # interpreter after each call on a socket (bench_deep).
@@ -202,6 +203,7 @@ def _copy(
                 OffsetTopic(target_options, flow),
                 process_rng(),
                 partial(complete_index, flow, source_options, target_options, policy),
+                often=SEGMENTS_MS // policy.segments_ms,
             ),
             load_entries=partial(load_entries, admin, flow, policy.run, policy.job),
             load_taken=partial(load_taken, admin, policy, read_rules, selection),

@@ -7,6 +7,7 @@ from concurrent.futures import Future, wait
 from typing import Any, Final, Generic, TypeVar
 
 from mirror.client import TopicPartition
+from mirror.relay.model.policy import SEGMENTS_MS
 from mirror.relay.offsets.offset_topic import OffsetKeeper
 from mirror.relay.offsets.segments import Segment, key_of
 from mirror.relay.partition.context import CopyHandle
@@ -20,8 +21,6 @@ V = TypeVar("V")
 _PROGRESS_TOPIC_INTERVAL_MS: Final = 3_600_000
 _MOST_SEGMENTS: Final = 2_048
 """So many segments of the offset index wait at most; a full one takes 2 KB. What is lost is found in the logs."""
-_INTERVAL_MS: Final = 5_000
-"""The records of many partitions are written together, so that they share requests, and compress well."""
 _LONGEST_S: Final = 10.0
 """How long the end of a task waits for what is being written."""
 _AFTER_FAILURE_MS: Final = 60_000
@@ -35,11 +34,19 @@ Write = Callable[[Mapping[K, V], Mapping[TopicPartition, TopicPartition]], bool]
 class LazyWriting(Generic[K, V]):
     """Records, best effort: each has a key, and a later one of the same key replaces it. Used on the task's thread."""
 
-    def __init__(self, write: Write[K, V], submit: Callable[..., Future[Any]], most_pending: int | None = None) -> None:
-        """``submit`` runs a call in a thread that may block.
+    def __init__(
+        self,
+        write: Write[K, V],
+        submit: Callable[..., Future[Any]],
+        most_pending: int | None = None,
+        *,
+        interval_ms: int = SEGMENTS_MS,
+    ) -> None:
+        """``submit`` runs a call in a thread that may block. Writes begin at least ``interval_ms`` apart.
 
         At most ``most_pending`` records wait, and the oldest ones are lost first; None: any number.
         """
+        self._interval_ms: Final = interval_ms
         self._write: Final = write
         self._submit: Final = submit
         self._most_pending: Final = most_pending
@@ -58,11 +65,11 @@ class LazyWriting(Generic[K, V]):
             del self._pending[next(iter(self._pending))]
 
     def write_due(self, now: int) -> None:
-        """Begin to write what has been gathered, at most every few seconds, unless a write is in progress."""
+        """Begin to write what has been gathered, once in an interval, unless a write is in progress."""
         if not self._pending or now < self._next_ms or (self._writing is not None and not self._writing.done()):
             return
         failed = self._writing is not None and not self._writing.result()
-        self._next_ms = now + (_AFTER_FAILURE_MS if failed else _INTERVAL_MS)
+        self._next_ms = now + (_AFTER_FAILURE_MS if failed else self._interval_ms)
         records, self._pending = self._pending, {}
         sources, self._sources = self._sources, {}
         self._in_flight = records
@@ -98,14 +105,18 @@ class TaskRecords:
         submit: Callable[..., Future[Any]],
         now: int,
         unix_ms: int,
+        *,
+        segments_ms: int = SEGMENTS_MS,
     ) -> None:
         """``keeper`` and ``offsets``: None if anchors, or the offset index, are not written.
 
         ``submit`` runs a call in a thread that may block. ``now`` is in monotonic ms, and ``unix_ms`` the same time
-        since 1970.
+        since 1970. Writes of segments begin at least ``segments_ms`` apart.
         """
         self._anchors: Final = None if keeper is None else LazyWriting(keeper.write, submit)
-        self._segments: Final = None if offsets is None else LazyWriting(offsets.write, submit, _MOST_SEGMENTS)
+        self._segments: Final = (
+            None if offsets is None else LazyWriting(offsets.write, submit, _MOST_SEGMENTS, interval_ms=segments_ms)
+        )
         # By the time since 1970, so that short jobs that follow each other write once an hour together.
         self._write_progress_at = now + _PROGRESS_TOPIC_INTERVAL_MS - unix_ms % _PROGRESS_TOPIC_INTERVAL_MS
 

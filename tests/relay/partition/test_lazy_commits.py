@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaError, KafkaTimeout
@@ -46,6 +48,21 @@ def test_permission_that_is_taken_away_ends_the_copy() -> None:
     run.commit(REFUSED)
     assert "progress was not committed: " in (run.ended_with(Outcome.FAILED).error or "")
     assert len(run.writer.commits) == 2, "once more when the attempt ends"
+
+
+@pytest.mark.parametrize(("index_ms", "due_ms"), [(0, 1_000), (250, 250), (2_500, 1_000)])
+def test_progress_is_committed_as_often_as_the_index_is_written(index_ms: int, due_ms: int) -> None:
+    """Groups wait for both, however few bytes were sent."""
+    run = harness(10)
+    run.context.timeouts = replace(run.context.timeouts, index_interval_ms=index_ms)
+    run.opened_with(claimed(0))
+    run.fetch(young(run, 0))
+    run.acquired()
+    run.ack()
+    run.advance(due_ms - 1)
+    assert not run.writer.commits
+    run.advance(1)
+    assert run.commit().offset == 1
 
 
 def test_commit_that_fails_is_repeated_after_an_interval() -> None:

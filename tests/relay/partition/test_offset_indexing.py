@@ -58,6 +58,15 @@ def test_segment_is_written_more_often_for_consumer_groups() -> None:
     assert [len(found) for found in _extents(extent)] == [1, 3]
 
 
+def test_a_commit_that_comes_a_little_early_writes_its_segment() -> None:
+    """Commits that are due once in an interval have not exactly that between them."""
+    extent = _extent(index_ms=250)
+    for number in range(4):
+        _copy(extent, 2 * number, 1_000 + 3 * number)
+        extent.clock.advance(250 - 50 - 10)
+    assert [len(found) for found in _extents(extent)] == [1, 2, 3, 4]
+
+
 def test_rest_is_written_when_the_copy_ends() -> None:
     extent = _extent(end=4)
     _copy(extent, 0, 1_000)

@@ -11,6 +11,7 @@ import pytest
 
 from mirror.client import TopicPartition
 from mirror.relay.futures import done
+from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.task import task_records
 from mirror.relay.task.task_records import LazyWriting
 
@@ -20,10 +21,10 @@ SOURCE, TARGET = TopicPartition("t", 0), TopicPartition("paris.t", 0)
 class Harness:
     """Writes are done when the test says so."""
 
-    def __init__(self, most_pending: int | None = None) -> None:
+    def __init__(self, most_pending: int | None = None, interval_ms: int = 5_000) -> None:
         self.written: list[dict[str, int]] = []
         self.futures: list[Future[Any]] = []
-        self.writing = LazyWriting[str, int](self._write, self._submit, most_pending)
+        self.writing = LazyWriting[str, int](self._write, self._submit, most_pending, interval_ms=interval_ms)
 
     def _write(self, notes: Mapping[str, int], sources: Mapping[TopicPartition, TopicPartition]) -> bool:
         assert sources == {TARGET: SOURCE}
@@ -63,6 +64,21 @@ def test_one_write_is_in_progress_and_the_next_one_waits_longer_after_a_failure(
     assert run.written == [{"a": 1}, {"b": 2}]
     run.writing.write_due(70_000)
     assert run.written[-1] == {"c": 3}
+
+
+@pytest.mark.parametrize(("index_ms", "segments_ms"), [(0, 5_000), (250, 125), (2_500, 1_250), (60_000, 5_000)])
+def test_the_index_is_written_as_soon_as_groups_need_it(index_ms: int, segments_ms: int) -> None:
+    policy = CopyPolicy(index_interval_ms=index_ms)
+    run = Harness(interval_ms=policy.segments_ms)
+    for now in (0, 1, segments_ms - 1, segments_ms):
+        run.add(**{f"at-{now}": now})
+        run.writing.write_due(now)
+        if not run.futures[-1].done():
+            run.futures[-1].set_result(True)
+    assert run.written == [
+        {"at-0": 0},
+        {"at-1": 1, f"at-{segments_ms - 1}": segments_ms - 1, f"at-{segments_ms}": segments_ms},
+    ]
 
 
 def test_only_so_many_notes_wait() -> None:

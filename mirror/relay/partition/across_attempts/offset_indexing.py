@@ -85,7 +85,8 @@ class OffsetIndexing:
         self._mark = committed.target
         if committed.target is not None and committed.target.leader_epoch is not None:
             self._end = anchor_at(committed, committed.target, now_ms, exactly_once=self._exactly_once)
-        waited = self._interval_ms > 0 and not 0 <= now_ms - self._taken_ms < self._interval_ms
+        # The commits that come once in an interval come a little early or late.
+        waited = self._interval_ms > 0 and not 0 <= now_ms - self._taken_ms < self._interval_ms * 3 // 4
         segments = self._take() if due or waited or self.extents.is_full or self.extents.is_broken else []
         self._taken_ms = now_ms if due or waited else self._taken_ms
         if self.extents.is_broken or self.extents.is_full:  # full: they cannot be written

@@ -130,6 +130,9 @@ class Commits:
             self.uncommitted_since_ms, self._timeouts.commit_interval_ms, self._bytes
         )
         if not self._writer.atomic:
+            if index_ms := self._timeouts.index_interval_ms:  # groups wait for it, however few bytes are pending
+                index_due_ms = self._writer.commit_due_ms(self.uncommitted_since_ms, index_ms, MAX_TRANSACTION_BYTES)
+                latest_ms = min(latest_ms, index_due_ms)
             full = self._writer.way is not None and self._bytes >= MAX_TRANSACTION_BYTES
             return 0 if self.required or full or (ended and self._outbox.empty) else latest_ms
         if self.required or ended or self._bytes >= MAX_TRANSACTION_BYTES:
