@@ -74,7 +74,9 @@ class GroupsConfig(OwnTable):
     what would be committed
     """
     interval_ms: int = Field(default=10_000, ge=1_000, le=INT32_MAX, description=PERIOD)
-    """how often a stream does so; `mirror run` does it once, when its copies are complete"""
+    """how often a stream does so, and sooner for groups that have committed, where it may read `__consumer_offsets` of
+    the source; `mirror run` does it once, when its copies are complete
+    """
     on_group_deleted: Literal["keep", "delete"] = Field(default="keep", description='"keep" or "delete"')
     """what happens to an offset on the target whose group has no such offset on the source any more: `"keep"`, or
     `"delete"` unless the group has moved to the target. The offset of a topic without an id (brokers before 2.8) is

@@ -19,6 +19,7 @@ from mirror.relay.progress.fenced_writer import FencedWriter
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.timing import Clock
+from mirror.wire.decode import Record
 from mirror.wire.integers import INT16_MAX
 
 _Outcomes = Outcomes[TopicPartition, None]
@@ -89,15 +90,19 @@ class GroupCommits:
         """
         return self._writer.begin()
 
-    def read_intents(self) -> None:
-        """Read what was stored since the last call. Raises KafkaError if that is not all: the next call goes on."""
-        stored = self.intents
-        self._followed.follow(
-            self._clock,
-            self._timeout_ms,
-            clear=stored.clear,
-            take=lambda record: stored.take(record.key, record.value, record.offset),
-        )
+    def read_intents(self) -> set[str]:
+        """Read what was stored since the last call; return the groups of which others have stored something.
+
+        Raises KafkaError if that is not all: the next call goes on.
+        """
+        stored, changed = self.intents, set[str]()
+
+        def take(record: Record) -> None:
+            if (group := stored.take(record.key, record.value, record.offset)) is not None:
+                changed.add(group)
+
+        self._followed.follow(self._clock, self._timeout_ms, clear=stored.clear, take=take)
+        return changed
 
     def write(self, rows: Sequence[GroupPartition]) -> int:
         """Store the intents, and commit; return how many offsets were committed. Raises KafkaError, Fenced.

@@ -6,7 +6,7 @@ The partitions of a group and target topic share a record, so that a group costs
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from mirror.cluster.types import TopicPartition
@@ -66,22 +66,24 @@ class StoredIntents:
         self._offsets.update(offsets)
         self._own.update(offsets.values())
 
-    def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+    def take(self, key: bytes | None, value: bytes | None, offset: int) -> str | None:
         """Take the record at ``offset``, unless this process has written a later one of its key.
 
-        What cannot be parsed is no intent: what it was about counts as taken over.
+        What cannot be parsed is no intent: what it was about counts as taken over. Return the group of which something
+        has changed; None if nothing has.
         """
         if offset in self._own:  # it is known; parsing all of a round's own took a tenth of its CPU time
             self._own.discard(offset)
-            return
+            return None
         parsed = parse_key(key)
         if parsed is None or offset <= self._offsets.get(parsed, NEVER):
-            return
+            return None
         self._offsets.pop(parsed, None)
         if isinstance(parsed, ResumeKey):
             self.put_resumed(parsed.group, parse_resumed(value))
         else:
             self.put(parsed, parse_intents(value), parse_times(value))
+        return parsed.group
 
     def put(self, key: GroupTopicKey, intents: Mapping[int, Intent], times: Mapping[int, int] = _NO_TIMES) -> None:
         """Set the intents of a group and topic, and when each position was stored first; without any, forget them."""
@@ -151,10 +153,16 @@ class StoredIntents:
         else:
             self._resumed.pop(group, None)
 
-    def partitions(self) -> dict[str, set[TopicPartition]]:
-        """Return the target partitions with intents, by group."""
+    def groups(self) -> set[str]:
+        """Return the groups with intents."""
+        return {key.group for key in self._intents}
+
+    def partitions(self, is_wanted: Callable[[str], bool] = lambda _: True) -> dict[str, set[TopicPartition]]:
+        """Return the target partitions with intents, by group, of those that ``is_wanted``."""
         found: dict[str, set[TopicPartition]] = {}
         for key, intents in self._intents.items():
+            if not is_wanted(key.group):
+                continue
             found.setdefault(key.group, set()).update(TopicPartition(key.topic, number) for number in intents)
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from mirror.cluster.types import TopicPartition
@@ -57,9 +58,9 @@ class TranslatedPosition(NamedTuple):
     """Whether the target has lost records in front of the offset that is committed there."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GroupState:
-    """A group, with its partitions that the flow copies."""
+    """A group, with its partitions that the flow copies. What is counted of these is counted once: it never changes."""
 
     group: str
     positions: tuple[GroupPosition, ...] = ()
@@ -74,24 +75,37 @@ class GroupState:
         since_ms = now_ms if self.since_ms is None else self.since_ms
         return GroupState(self.group, self.positions, reason, detail, since_ms)
 
-    @property
+    @cached_property
     def reasons(self) -> frozenset[Reason]:
         """Why positions are not in step."""
         found = {position.reason for position in self.positions} | {self.reason}
         return frozenset(reason for reason in found if reason is not None)
 
-    @property
+    @cached_property
     def is_in_step(self) -> bool:
         """Whether all positions on the target are those on the source, also where the group has none."""
         if self.reason is Reason.NO_CONSUMERS:
             return True
         return self.reason is None and all(one.reason is None and not one.pending for one in self.positions)
 
+    @cached_property
+    def read_again(self) -> int:
+        """How many records the group reads again at most from its positions on the target on."""
+        return sum(one.read_again.records for one in self.positions)
+
+    @cached_property
+    def passed(self) -> int:
+        """How many records that the group has not read are not behind the positions that the flow gives it."""
+        return sum(one.passed for one in self.positions)
+
+    @cached_property
+    def _oldest_ms(self) -> int | None:
+        since = [one.since_ms for one in self.positions if one.since_ms is not None and one.reason not in _MOVED]
+        return min([*since, *([] if self.since_ms is None else [self.since_ms])], default=None)
+
     def age_ms(self, now_ms: int) -> int:
         """Return for how long some position has not been in step, if the group has not moved to the target itself."""
-        since = [one.since_ms for one in self.positions if one.since_ms is not None and one.reason not in _MOVED]
-        since += [] if self.since_ms is None else [self.since_ms]
-        return max(0, now_ms - min(since)) if since else 0
+        return 0 if self._oldest_ms is None else max(0, now_ms - self._oldest_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +124,8 @@ class GroupsReport:
     step."""
     sync: bool = True
     """Whether what is due was committed; if not, it was only read."""
+    only_changes: bool = False
+    """Whether the round has asked only for groups that had changed, and for a part of the others."""
     failing_since_ms: int | None = None
     """Since when all rounds have failed (ms since 1970); None if the last one has not."""
 
@@ -130,12 +146,12 @@ class GroupsReport:
     @property
     def read_again(self) -> int:
         """How many records groups read again at most from their positions on the target on."""
-        return sum(one.read_again.records for state in self.groups.values() for one in state.positions)
+        return sum(state.read_again for state in self.groups.values())
 
     @property
     def passed(self) -> int:
         """How many records that groups have not read are not behind the positions that the flow gives them."""
-        return sum(one.passed for state in self.groups.values() for one in state.positions)
+        return sum(state.passed for state in self.groups.values())
 
     @property
     def oldest_ms(self) -> int:

@@ -35,6 +35,9 @@ from mirror.groups.reader import unsupported_state
 from mirror.groups.routes import Partners, Route, open_routes
 from mirror.groups.rules import GroupRules
 from mirror.groups.translation.logs import PartitionLogs
+from mirror.groups.watching.asked_groups import AskedGroups
+from mirror.groups.watching.asking import Asked
+from mirror.groups.watching.commit_watch import CommitWatch
 from mirror.relay.offsets.index import UNKNOWN
 from mirror.relay.progress.fenced_writer import FencedWriter, groups_transactional_id
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
@@ -42,7 +45,9 @@ from mirror.relay.progress.latch import LatchCheck
 from mirror.timing import Clock
 
 _FULL_ROUNDS: Final = 6
-"""Each of so many rounds reads the target's offsets of all groups, to find those that were taken over."""
+"""Each of so many rounds of all groups reads what they have on the target, to find those that were taken over."""
+_GATHERED: Final = 8
+"""A broker gathers commits for this part of an interval."""
 
 
 class GroupSync(Closing):
@@ -54,8 +59,13 @@ class GroupSync(Closing):
         rules: GroupRules,
         clock: Clock,
         partners: Partners | None = None,
+        *,
+        interval_ms: int = 0,
     ) -> None:
-        """Raises ConfigError, FlowError."""
+        """With ``interval_ms``, rounds ask only for groups that have changed, if that can be seen, and others in turn.
+
+        Raises ConfigError, FlowError.
+        """
         self._rules: Final = rules
         self._clock: Final = clock
         topic = self._topic = FlowTopic(flow.target_options, group_topic_of(flow.name))
@@ -67,6 +77,12 @@ class GroupSync(Closing):
             self._commits: Final = GroupCommits(topic, writer, clusters.target, clusters.of_target, clock, TIMEOUT_MS)
             stack.callback(self._commits.close)
             self._routes: Final = open_routes(stack, flow, clusters, rules, partners or Partners(), clock)
+            watch: CommitWatch | None = None
+            if interval_ms:
+                watch = CommitWatch(clusters.source, flow.source_options, clock, interval_ms // _GATHERED)
+                stack.enter_context(watch)
+            self.asked: Final = AskedGroups(clusters.of_source, rules, clock, watch, interval_ms)
+            """Which groups rounds ask for."""
             self._clients: Final = stack.pop_all()
         self._clusters: Final = clusters
         self._of_source: Final = clusters.of_source
@@ -75,9 +91,10 @@ class GroupSync(Closing):
         self._settled: Final[dict[str, Committed]] = {}
         """What groups had committed on the source when they were last in step."""
         self._states: dict[str, GroupState] = {}
+        self._over: set[str] = set()
+        """The groups that were left out, because there are too many."""
         self._ends: Final[dict[TopicPartition, tuple[int, int]]] = {}
         """Where the index of a source partition ended, and since when (ms)."""
-        self._names: frozenset[str] = frozenset()
         self._rounds = 0
         self.logs: Mapping[TopicPartition, PartitionLogs] = {}
         """What the last round has read, by partition of the target, if it was to keep that."""
@@ -86,29 +103,46 @@ class GroupSync(Closing):
         """Close the connections."""
         self._clients.close()
 
-    def round(self, *, write: bool = True, keep_logs: bool = False) -> GroupsReport:
+    # Invariant: What a watch of the source says decides only which groups are asked for, and when: a position is always
+    #   what the group's coordinator answers.
+    # Test: tests/groups/watching/
+    #   test_rounds_on_fakes.py::test_rounds_of_what_has_changed_end_where_rounds_of_all_groups_end
+    def round(self, *, write: bool = True, keep_logs: bool = False, last: bool = False) -> GroupsReport:
         """Bring what groups have committed since the last round to the target; without ``write`` only look.
 
-        With ``keep_logs``, :attr:`logs` has what was read of the partitions of all groups.
+        With ``keep_logs``, :attr:`logs` has what was read of the partitions of all groups. The ``last`` round leaves
+        nothing to a later one.
 
         Raises KafkaError if a cluster does not answer, and Fenced if another run writes the groups of the flow, which
         the next round fences. What concerns single groups is in the report.
         """
+        try:
+            return self._round(write=write, keep_logs=keep_logs, last=last)
+        except BaseException:
+            self.asked.forget()
+            raise
+
+    def _round(self, *, write: bool, keep_logs: bool, last: bool) -> GroupsReport:
         if write and self._commits.begin():
             self._settled.clear()  # another run may have committed since
-        self._commits.read_intents()
-        listed = self._of_source.list_groups()
-        self._names = frozenset(listed)
-        intents = self._intents.partitions()
-        wanted = {name for name in listed if self._rules.includes(name)}
+            self.asked.forget()
+        stored = self._commits.read_intents()
+        asked = self.asked.begin(stored, everything=last or keep_logs or not write)
+        listed = self.asked.listed
+
+        def is_wanted(name: str) -> bool:
+            return self._rules.includes(name) and asked.includes(name, in_step=name in self._settled)
+
+        intents = self._intents.partitions(is_wanted)
+        wanted = {name for name in listed if is_wanted(name)}
         others = {name for name in wanted if not listed[name].is_supported}
-        known = {name for name in intents if self._rules.includes(name)} - others
+        known = intents.keys() - others
         committed = self._of_source.offsets(sorted((wanted | known) - others))
-        over = self._over_limit(committed, known & wanted)
-        committed = {name: found for name, found in committed.items() if name not in over}
+        self._leave_out(committed, {name for name in self._over if not is_wanted(name)})
+        committed = {name: found for name, found in committed.items() if name not in self._over}
         # Only now: what the other flow has committed on the source by then, it has stored before.
         unread = tuple(problem for route in self._routes.each if (problem := route.read_theirs()))
-        changed = self._changed(committed)
+        changed = self._changed(committed, asked)
         parts = self._routes.one_row_each(
             (route, row)
             for route in self._routes.each
@@ -137,12 +171,13 @@ class GroupSync(Closing):
             self._decide(row, route, at_target[row.group], logs.get(row.target))
         written = self._commits.write(rows) if write else 0
         self._conclude(rows, committed, at_target, changed, write=write)
-        self._states = {name: state for name, state in self._states.items() if name in committed}
+        self._states = {name: state for name, state in self._states.items() if name in committed or not is_wanted(name)}
+        self.asked.conclude(name for name in committed if self._is_not_copied(name))
         for name in others:
             self._states[name] = unsupported_state(listed[name])
         problems = [*self._of_source.problems("source"), *self._of_target.problems("target"), *unread]
-        if over:
-            left_out = f"{named('group', over)} left out; name fewer in include, or raise it"
+        if self._over:
+            left_out = f"{named('group', sorted(self._over))} left out; name fewer in include, or raise it"
             problems.append(f"max-groups is {self._rules.most}: {left_out}")
         problems += [
             f"group {name} is left out: its name on the target is kept for group {other}; give it another in names"
@@ -151,18 +186,25 @@ class GroupSync(Closing):
         ]
         own = (row for route, row in parts if route.is_ahead and self._rules.lists_translated)
         translated = tuple(found for row in own if (found := translated_position(row)) is not None)
-        return GroupsReport(dict(self._states), tuple(problems), written, self._clock.unix_ms(), translated, sync=write)
+        return GroupsReport(
+            dict(self._states),
+            tuple(problems),
+            written,
+            self._clock.unix_ms(),
+            translated,
+            sync=write,
+            only_changes=not asked.everything,
+        )
 
     def fenced(self, error: Fenced) -> GroupsReport:
         """Return the report of a round that ended with ``error``: another run writes the groups."""
-        names = self._states.keys() | {name for name in self._names if self._rules.includes(name)}
+        names = self._states.keys() | self.asked.names
         groups = {name: self._held(name, Reason.OTHER_RUN, str(error)) for name in sorted(names)}
         return GroupsReport(groups, (str(error),), 0, self._clock.unix_ms())
 
-    def has_new_groups(self) -> bool:
-        """Whether the source has groups for the next round that it had not in the last one. Raises KafkaError."""
-        before, self._names = self._names, frozenset(self._of_source.list_groups())
-        return any(self._rules.includes(name) for name in self._names - before)
+    def has_news(self) -> bool:
+        """Whether groups have changed, or are new, and a round can bring them over now. Raises KafkaError."""
+        return self.asked.has_news()
 
     def network_ms(self) -> int:
         """Return the CPU time of the network threads, which all clients of the process share."""
@@ -193,10 +235,25 @@ class GroupSync(Closing):
 
     # --- what there is
 
+    def _is_not_copied(self, group: str) -> bool:
+        state = self._states.get(group)
+        return state is not None and any(one.reason is Reason.NOT_COPIED for one in state.positions)
+
+    def _leave_out(self, committed: Mapping[str, Committed | KafkaError], before: AbstractSet[str]) -> None:
+        """Set which groups are left out: those of ``before``, and of those that were asked for."""
+        if len(self._states.keys() | committed.keys() | before) <= self._rules.most:
+            self._over = set()
+            return
+        listed = self.asked.listed
+        known = {
+            name
+            for name in self._intents.groups()
+            if name in listed and listed[name].is_supported and self._rules.includes(name)
+        }
+        self._over = {*before, *self._over_limit(committed, known)}
+
     def _over_limit(self, committed: Mapping[str, Committed | KafkaError], known: Collection[str]) -> list[str]:
         """Return the groups beyond the limit, of those with offsets in copied topics. The ``known`` ones come first."""
-        if len(committed) <= self._rules.most:
-            return []
         topics = {
             name: {tp.topic for tp in found.keys() | found.failed.keys()}
             for name, found in committed.items()
@@ -209,16 +266,16 @@ class GroupSync(Closing):
         new = sorted(name for name, of_group in topics.items() if of_group & copied)
         return new[max(0, self._rules.most - len(known)) :]
 
-    def _changed(self, committed: Mapping[str, Committed | KafkaError]) -> set[str]:
+    def _changed(self, committed: Mapping[str, Committed | KafkaError], asked: Asked) -> set[str]:
         """Return the groups to compare with the target: those that changed, or were not in step."""
-        full = self._rounds % _FULL_ROUNDS == 0
-        self._rounds += 1
+        full = asked.everything and self._rounds % _FULL_ROUNDS == 0
+        self._rounds += asked.everything
         changed = set()
         for group, found in committed.items():
             if isinstance(found, KafkaError):
                 self._settled.pop(group, None)
                 self._states[group] = self._held(group, reason_of(found), f"on the source: {found}")
-            elif full or self._settled.get(group) != found:
+            elif full or self._settled.get(group) != found or (asked.part is not None and asked.sweeps(group)):
                 changed.add(group)
         return changed
 

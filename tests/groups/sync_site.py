@@ -51,8 +51,8 @@ class Site:
         pair.target.add_topic(group_topic_of(FLOW))
         self._open: list[GroupSync] = []
 
-    def sync(self, *, clock: Clock | None = None, **changes: Any) -> GroupSync:
-        made = GroupSync(self.access(), rules(**changes), clock or SystemClock())
+    def sync(self, *, clock: Clock | None = None, interval_ms: int = 0, **changes: Any) -> GroupSync:
+        made = GroupSync(self.access(), rules(**changes), clock or SystemClock(), interval_ms=interval_ms)
         self._open.append(made)
         return made
 

@@ -293,13 +293,13 @@ def test_beside_a_copy_the_end_of_the_index_is_the_end_of_the_copy_until_it_stop
 def test_new_groups_are_found_between_rounds(site: Site) -> None:
     sync = site.sync()
     sync.round()
-    assert not sync.has_new_groups()
+    assert not sync.asked.has_new_groups()
     site.commit(1, group="console-1")
-    assert not sync.has_new_groups()
+    assert not sync.asked.has_new_groups()
     site.commit(137)
-    assert sync.has_new_groups()
+    assert sync.asked.has_new_groups()
     assert sync.round().in_step == 1
-    assert not sync.has_new_groups()
+    assert not sync.asked.has_new_groups()
 
 
 def test_groups_beyond_the_limit_are_left_out_and_named(site: Site) -> None:

@@ -43,8 +43,10 @@ def open_sync(
 
     They write although the flow is held, if ``holder`` holds it.
     """
-    rules = only_groups(rules_of(flow, patience_ms=flow.groups.interval_ms if beside_copies else 0), only)
-    return GroupSync(access_of(config, flow, holder), rules, SystemClock(), partners_of(config, flow))
+    interval_ms = flow.groups.interval_ms if beside_copies else 0
+    rules = only_groups(rules_of(flow, patience_ms=interval_ms), only)
+    partners = partners_of(config, flow)
+    return GroupSync(access_of(config, flow, holder), rules, SystemClock(), partners, interval_ms=interval_ms)
 
 
 def open_way_back(config: MirrorConfig, flow: FlowConfig, *, only: Collection[str] = ()) -> ReverseGroups:

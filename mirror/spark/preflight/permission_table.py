@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 from mirror.client import AclOperation, TopicPartition
+from mirror.groups.watching.commit_watch import COMMITS_TOPIC
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
 from mirror.relay.batches.exactly_once_way import EXPIRATION
 from mirror.relay.model.way import Way
@@ -140,6 +141,7 @@ _registries = [
 _groups = _on_target(_group, "groups with the prefix `mirror.NAME.`", progress_groups, (), _prefix)
 _ids = _on_target(_id, "transactional ids with the prefix `mirror.NAME.`", transactional_ids, (_WRITE,), _prefix)
 _consumers = _on_source(_group, "the consumer groups", _consumer_groups)
+_commits = _on_source(_topic, f"topic `{COMMITS_TOPIC}`", _same(COMMITS_TOPIC))
 _consumers_copy = _on_target(_group, "the same groups", _consumer_groups_copied)
 _back_topics = _on_source(
     _topic, "topics `mirror-groups.OTHER.internal`, `mirror-offsets.OTHER.internal`", _way_back_topics
@@ -260,6 +262,7 @@ PERMISSIONS: Final[list[Permission]] = [
     ),
     # Consumer groups.
     Permission(_consumers, (_DESCRIBE,), "their positions are not read", _FOLLOWS),
+    Permission(_commits, (_READ,), "each round of a stream asks for all groups, and positions arrive later", _GROUPS),
     Permission(_consumers_copy, (_READ,), "their positions are not written", _GROUPS),
     Permission(_consumers_copy, (_DELETE,), "their positions are not deleted", _GROUP_DELETED),
     *_written(

@@ -36,12 +36,12 @@ class _Watched:
         self._sync: Final = sync
         self.began_s: Final[list[float]] = []
 
-    def round(self) -> GroupsReport:
+    def round(self, *, last: bool = False) -> GroupsReport:
         self.began_s.append(time.monotonic())
-        return self._sync.round()
+        return self._sync.round(last=last)
 
     def has_news(self) -> bool:
-        return self._sync.has_new_groups()
+        return self._sync.has_news()
 
     def fenced(self, error: Fenced) -> GroupsReport:
         return self._sync.fenced(error)
@@ -77,7 +77,7 @@ def _running(sync: GroupSync) -> Iterator[tuple[_Watched, list[GroupsReport]]]:
         on_report=reports.append,
         problems=lambda report: report.problems,
         failed=lambda _, problem: GroupsReport(problems=(problem,)),
-        watches=True,
+        news_ms=1_000,
     )
     rounds = PeriodicRounds(lambda: contextlib.nullcontext(watched), kind, lambda _: None)
     with rounds:

@@ -71,7 +71,7 @@ def test_groups_that_another_run_writes_are_reported_as_such(tmp_path: Path, mon
 
         def __exit__(self, *_: object) -> None: ...
 
-        def round(self) -> GroupsReport:
+        def round(self, **_: object) -> GroupsReport:
             raise Fenced("another one", 90)
 
         def fenced(self, error: Fenced) -> GroupsReport:
@@ -113,7 +113,7 @@ def test_a_cluster_that_hangs_for_topics_holds_up_no_positions(tmp_path: Path, m
 
         def __exit__(self, *_: object) -> None: ...
 
-        def round(self) -> GroupsReport:
+        def round(self, **_: object) -> GroupsReport:
             committed.release()
             return GroupsReport()
 

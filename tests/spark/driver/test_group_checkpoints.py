@@ -20,6 +20,7 @@ from mirror.wire.encode import BatchBuilder
 from tests.fakes import errors
 from tests.fakes.cluster import GroupOffset
 from tests.fakes.control import Action
+from tests.polling import eventually
 from tests.relay.fake_pair import FLOW, FakePair
 
 SOURCE, TARGET = TopicPartition("t", 0), TopicPartition("paris.t", 0)
@@ -193,4 +194,4 @@ def test_rounds_beside_a_stream_notice_new_groups_and_other_runs(site: Site) -> 
     rounds.round()
     assert site.checkpoints() == [Checkpoint(57, 47), Checkpoint(58, 48)]
     site.pair.source.groups["billing-2"][SOURCE] = GroupOffset(20, 0, "")
-    assert rounds.has_news()
+    eventually(rounds.has_news, what="the new group")  # they are listed once a second

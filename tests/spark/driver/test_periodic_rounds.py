@@ -39,7 +39,7 @@ class FakeRounds:
     def __exit__(self, *_: object) -> None:
         self.open = False
 
-    def round(self) -> GroupsReport:
+    def round(self, **_: object) -> GroupsReport:
         assert self.open
         self.count += 1
         done = self.script.pop(0) if self.script else GroupsReport(written=self.count)
@@ -57,22 +57,26 @@ class FakeRounds:
         return self.cpu_ms
 
 
-def kind_of(on_report: Callable[[GroupsReport], None], interval_ms: int = 10) -> RoundKind[GroupsReport]:
+def kind_of(
+    on_report: Callable[[GroupsReport], None], interval_ms: int = 10, news_ms: int = 1_000
+) -> RoundKind[GroupsReport]:
     return RoundKind(
         subject=GROUPS,
         interval_ms=interval_ms,
         on_report=on_report,
         problems=lambda report: report.problems,
         failed=lambda last, problem: (last or GroupsReport()).failed(problem, 1_000),
-        watches=True,
+        news_ms=news_ms,
     )
 
 
 @contextlib.contextmanager
-def running(rounds: FakeRounds, interval_ms: int = 10) -> Iterator[tuple[Callable[[], GroupsReport], queue.Queue[str]]]:
+def running(
+    rounds: FakeRounds, interval_ms: int = 10, news_ms: int = 1_000
+) -> Iterator[tuple[Callable[[], GroupsReport], queue.Queue[str]]]:
     reports: queue.Queue[GroupsReport] = queue.Queue()
     warnings: queue.Queue[str] = queue.Queue()
-    with PeriodicRounds(lambda: rounds, kind_of(reports.put, interval_ms), warnings.put):
+    with PeriodicRounds(lambda: rounds, kind_of(reports.put, interval_ms, news_ms), warnings.put):
         yield lambda: reports.get(timeout=WITHIN_S), warnings
     assert not rounds.open
 
@@ -184,7 +188,7 @@ def waited_ms(monkeypatch: pytest.MonkeyPatch, rounds: FakeRounds, interval_ms: 
     monkeypatch.setattr(follower, "_stopped", fake)
     run = rounds.round
 
-    def round_() -> GroupsReport:
+    def round_(**_: object) -> GroupsReport:
         times.append(fake.now_ms)
         fake.now_ms += takes_ms
         return run()
@@ -206,10 +210,9 @@ def test_an_interval_as_long_as_the_wait_of_a_fenced_run_is_kept(monkeypatch: py
     assert waited_ms(monkeypatch, FakeRounds(), 30_000) == 30_000
 
 
-def test_new_groups_do_not_wait_for_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(periodic_rounds, "_LISTING_INTERVAL_MS", 5)
+def test_new_groups_do_not_wait_for_the_interval() -> None:
     rounds = FakeRounds()
-    with running(rounds, interval_ms=3_600_000) as (report, _):
+    with running(rounds, interval_ms=3_600_000, news_ms=5) as (report, _):
         assert report().written == 1
         rounds.new_groups.set()
         assert report().written == 2
@@ -230,7 +233,7 @@ def test_a_failed_listing_of_groups_does_not_end_the_wait_for_the_next_round(
 
 
 def take_cpu(monkeypatch: pytest.MonkeyPatch, rounds: FakeRounds, cpu_ms: int) -> None:
-    def busy() -> GroupsReport:
+    def busy(**_: object) -> GroupsReport:
         rounds.cpu_ms += cpu_ms
         return GroupsReport()
 

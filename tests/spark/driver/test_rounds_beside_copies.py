@@ -72,7 +72,7 @@ def test_acls_of_the_source_come_and_go_while_a_stream_runs_and_those_of_others_
 @pytest.fixture(autouse=True)
 def without_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds take a tenth of a core by themselves."""
-    monkeypatch.setattr("mirror.spark.driver.rounds.periodic_rounds._ROUND_SHARE", 0)
+    monkeypatch.setattr("mirror.spark.driver.rounds.periodic_rounds.ROUND_SHARE", 0)
 
 
 @pytest.fixture

@@ -44,8 +44,8 @@ class CheckpointedRounds(Closing):
         self._clients.close()
 
     def has_news(self) -> bool:
-        """Return whether there are groups that the last round did not know. Raises KafkaError."""
-        return self._sync.has_new_groups()
+        """Return whether a round can bring groups over that have changed, or are new. Raises KafkaError."""
+        return self._sync.has_news()
 
     def fenced(self, error: Fenced) -> GroupsReport:
         """Return the report of a round that ended with ``error``."""
@@ -55,12 +55,12 @@ class CheckpointedRounds(Closing):
         """Return the CPU time of the network threads."""
         return self._sync.network_ms()
 
-    def round(self) -> GroupsReport:
+    def round(self, *, last: bool = False) -> GroupsReport:
         """Commit what has changed, if the flow is to, and write its checkpoints. Raises KafkaError, Fenced.
 
         Checkpoints that cannot be written are a problem in the report, and keep no offset from being committed.
         """
-        report = self._sync.round(write=self._flow.groups.sync)
+        report = self._sync.round(write=self._flow.groups.sync, last=last)
         if self._checkpoints is None:
             return report
         try:

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
     from mirror.spark.driver.rounds.outages import Outages
 
-_LISTING_INTERVAL_MS: Final = 1_000
-_LISTING_SHARE: Final = 20
-"""Listing what is new each second takes at most a twentieth of a core; else only the rounds do."""
-_ROUND_SHARE: Final = 10
+_NEWS_SHARE: Final = 20
+"""Asking for news takes at most a twentieth of a core; else only the rounds do."""
+ROUND_SHARE: Final = 10
 """Rounds of one kind take at most a tenth of a core: those that take longer follow less often."""
 _REST_SHARE: Final = 10
 """Between rounds that take as long as the interval, because the clusters are slow, a tenth of it is left."""
@@ -47,8 +46,10 @@ class RoundKind(Generic[R]):
     """The report of a round that failed, after the last report."""
     errors: Callable[[R], Mapping[str, Exception]] = field(default=lambda _: {})
     """Why parts of a round have failed, by the lines of these in ``problems``."""
-    watches: bool = False
-    """Whether what is new on the source ends the wait for the next round."""
+    news_ms: int = 0
+    """How often it is asked whether there are news, which end the wait for the next round; 0: never."""
+    share: Callable[[R], int] = field(default=lambda _: ROUND_SHARE)
+    """Rounds with such a report take at most one of so many parts of a core."""
     wait_first: bool = False
     """A round was just done: the first one follows after the interval, and none at the end."""
 
@@ -56,8 +57,8 @@ class RoundKind(Generic[R]):
 class Rounds(Protocol[R_co]):
     """What does one round after the other, in one thread."""
 
-    def round(self) -> R_co:
-        """Bring what has changed to the target, and return the report.
+    def round(self, *, last: bool = False) -> R_co:
+        """Bring what has changed to the target, and return the report; the ``last`` one leaves nothing to a later one.
 
         Raises KafkaError, and Fenced if another run has fenced this one: the next round fences that one.
         """
@@ -96,21 +97,26 @@ def one_round(
 class _Schedule:
     """When the next round is due. Times are in ms."""
 
-    def __init__(self, interval_ms: int, due_ms: int) -> None:
+    def __init__(self, interval_ms: int, news_ms: int, due_ms: int) -> None:
         self._interval_ms: Final = interval_ms
+        self._news_ms: Final = news_ms
         self.due_ms = due_ms
-        self.listing_ms = due_ms
+        self.news_ms = due_ms
         """When it is asked next whether there are news; they do not end the wait sooner."""
 
-    def after(self, began_ms: int, now_ms: int, cpu_ms: int) -> None:
+    def after(self, began_ms: int, now_ms: int, cpu_ms: int, share: int = ROUND_SHARE) -> None:
         """Set when the next round is due: ``interval_ms`` after the begin of this one, which took so much CPU."""
-        rest_ms = max(0, cpu_ms * _ROUND_SHARE - (now_ms - began_ms))
+        rest_ms = max(0, cpu_ms * share - (now_ms - began_ms))
         wait_ms = max(self._interval_ms - (now_ms - began_ms), self._interval_ms // _REST_SHARE, rest_ms)
-        self.due_ms, self.listing_ms = now_ms + wait_ms, now_ms + max(rest_ms, min(wait_ms, _LISTING_INTERVAL_MS))
+        self.due_ms, self.news_ms = now_ms + wait_ms, now_ms + max(rest_ms, min(wait_ms, self._news_ms))
+
+    def asked(self, now_ms: int, cpu_ms: int) -> None:
+        """Set when it is asked for news again, which took so much CPU."""
+        self.news_ms = now_ms + max(self._news_ms, cpu_ms * _NEWS_SHARE)
 
     def pause(self, until_ms: int) -> None:
         """Do nothing before this time."""
-        self.due_ms = self.listing_ms = until_ms
+        self.due_ms = self.news_ms = until_ms
 
 
 class PeriodicRounds(Generic[R]):
@@ -137,7 +143,8 @@ class PeriodicRounds(Generic[R]):
         self._warn: Final = warn
         self._outages: Final = outages
         self._stopped: Final = threading.Event()
-        self._schedule: Final = _Schedule(kind.interval_ms, _now_ms() + (kind.interval_ms if kind.wait_first else 0))
+        due_ms = _now_ms() + (kind.interval_ms if kind.wait_first else 0)
+        self._schedule: Final = _Schedule(kind.interval_ms, kind.news_ms, due_ms)
         self._last: R | None = None
         self._warned: frozenset[str] = frozenset()
         self._thread: Final = threading.Thread(target=self._run, name=f"mirror-{kind.subject}", daemon=True)
@@ -159,7 +166,7 @@ class PeriodicRounds(Generic[R]):
                             break  # with new clients
                     else:
                         if not self._kind.wait_first:
-                            self._round(rounds)
+                            self._round(rounds, last=True)
             except Exception as error:  # noqa: BLE001 - without this thread no later round would run
                 self._failed(error)
                 self._stopped.wait(self._kind.interval_ms / 1000)
@@ -169,19 +176,19 @@ class PeriodicRounds(Generic[R]):
         now_ms, due_ms = _now_ms(), self._schedule.due_ms
         if due_ms <= now_ms:
             return self._round(rounds)
-        if self._kind.watches:
-            if self._schedule.listing_ms <= now_ms:
+        if self._kind.news_ms:
+            if self._schedule.news_ms <= now_ms:
                 self._look(rounds)
                 return True
-            due_ms = min(due_ms, self._schedule.listing_ms)
+            due_ms = min(due_ms, self._schedule.news_ms)
         self._stopped.wait((due_ms - now_ms) / 1000)
         return True
 
-    def _round(self, rounds: Rounds[R]) -> bool:
+    def _round(self, rounds: Rounds[R], *, last: bool = False) -> bool:
         """Run one round, and set when the next one is due; return whether it has not failed for an unknown reason."""
         began_ms, began_cpu_ms = _now_ms(), _cpu_ms(rounds)
         try:
-            report = rounds.round()
+            report = rounds.round(last=last)
             errors = self._kind.errors(report)
             self._report(report, errors)
         except Fenced as error:
@@ -193,7 +200,7 @@ class PeriodicRounds(Generic[R]):
             self._failed(error)
             self._schedule.after(began_ms, _now_ms(), 0)
             return isinstance(error, MirrorError)
-        self._schedule.after(began_ms, _now_ms(), _cpu_ms(rounds) - began_cpu_ms)
+        self._schedule.after(began_ms, _now_ms(), _cpu_ms(rounds) - began_cpu_ms, self._kind.share(report))
         return all(isinstance(error, MirrorError) for error in errors.values())
 
     def _look(self, rounds: Rounds[R]) -> None:
@@ -202,9 +209,9 @@ class PeriodicRounds(Generic[R]):
         try:
             if rounds.has_news():
                 schedule.due_ms = _now_ms()
-            schedule.listing_ms = _now_ms() + max(_LISTING_INTERVAL_MS, (_cpu_ms(rounds) - began_ms) * _LISTING_SHARE)
+            schedule.asked(_now_ms(), _cpu_ms(rounds) - began_ms)
         except MirrorError:
-            schedule.listing_ms = schedule.due_ms  # the next round reports it, in its time
+            schedule.news_ms = schedule.due_ms  # the next round reports it, in its time
 
     def _report(self, report: R, errors: Mapping[str, Exception]) -> None:
         """Report a round, and warn of what is new in it. Errors of both are kept from the rounds."""

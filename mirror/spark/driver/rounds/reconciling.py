@@ -14,7 +14,7 @@ from mirror.errors import printable
 from mirror.groups.positions import GroupsReport
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
-from mirror.spark.driver.rounds.periodic_rounds import RoundKind
+from mirror.spark.driver.rounds.periodic_rounds import ROUND_SHARE, RoundKind
 from mirror.spark.preflight.flow_reconciler import WORDS, FlowReconciler, KindReports, fenced_in, kinds_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ Created = dict[str, dict[str, str]]
 TARGET: Final = "topics and ACLs"
 """The rounds about all but groups, as the beginning of a warning."""
 GROUPS: Final = "consumer groups"
+_NEWS: Final = 8
+"""What groups have committed is seen so many times in an interval, so that it is on the target within one."""
+_SHARE_OF_CHANGES: Final = 2
+"""Rounds that ask only for groups that have committed take at most half a core: they cost what these commits cost."""
 
 
 class CreatedTopics:
@@ -73,7 +77,7 @@ class Reconciling(Closing):
     def close(self) -> None:
         self._clients.close()
 
-    def round(self) -> KindReports:
+    def round(self, *, last: bool = False) -> KindReports:  # noqa: ARG002 - each round leaves nothing to a later one
         """Bring what differs in step; what keeps a kind from it is in its report. Raises Fenced."""
         created = self._created.of(self._flow.name)
         beside = self._beside_copies
@@ -127,7 +131,8 @@ def group_rounds(flow: FlowConfig, on_report: Callable[[GroupsReport], None]) ->
         on_report=on_report,
         problems=lambda report: report.problems,
         failed=lambda last, problem: (last or GroupsReport()).failed(problem, SystemClock().unix_ms()),
-        watches=True,
+        news_ms=flow.groups.interval_ms // _NEWS,
+        share=lambda report: _SHARE_OF_CHANGES if report.only_changes else ROUND_SHARE,
     )
 
 
