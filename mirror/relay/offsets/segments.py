@@ -181,12 +181,11 @@ def parse(value: bytes | None) -> Segment | None:
         last = deque(segment.extents, maxlen=1)
     except ValueError:
         return None
-    # A segment without extents, or with other ends than its anchor, was not written by this program.
-    ends = [
-        (extent.source + extent.length <= end.offset, extent.target + extent.length == end.target.end)
-        for extent in last
-    ]
-    return segment if ends == [(True, True)] else None
+    # A segment with other ends than its anchor was not written by this program. One without extents says that nothing
+    # was copied there: a failback has exported it.
+    behind = [(extent.source + extent.length, extent.target + extent.length) for extent in last]
+    source_end, target_end = behind[0] if behind else (start, target_start)
+    return segment if source_end <= end.offset and target_end == end.target.end else None
 
 
 # --- fewer and larger segments

@@ -13,6 +13,8 @@ from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.way import Way
 from mirror.switch.failback.divergence import skip_tails
 from mirror.switch.failback.tail import Span
+from tests.fakes.cluster import GroupOffset
+from tests.groups.sync_site import GROUP
 from tests.groups.test_both_directions_on_fakes import BothDirections
 from tests.relay.both_directions import FLOWS, TP, A, B
 from tests.relay.fake_pair import FakePair
@@ -64,3 +66,7 @@ def test_a_group_passes_a_tail_that_was_exported_and_reads_nothing_again(
     site.write(A, b"home")
     assert site.copy_from(A).outcome is Outcome.COMPLETE
     assert site.values(B)[-1] == b"home"
+    # Also once later copies are in the index: the tail has none in front of these.
+    site.clusters[B].groups[GROUP][TP] = GroupOffset(site.committed(B) + 1, -1, "")
+    assert site.round(B).reason is None
+    assert site.values(A, site.committed(A)) == [*_NEW[3:], b"home"]
