@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
 from mirror.client import AclFilter, Admin, ResourceType, TopicPartition
 from mirror.cluster.acls import read_denial, write_denial
 from mirror.config.patterns import matches
-from mirror.config.reserved_topics import why_reserved
 from mirror.errors import BrokerError, FlowError, KafkaError, named
-from mirror.mirrormaker.names import HEARTBEATS
 from mirror.rehearsal.coverage import Waivers
 from mirror.relay.progress.flow_topic import switch_of
 from mirror.relay.progress.latch import read_latch
 from mirror.spark.clusters import open_sides
+from mirror.spark.rehearsing.couplings import couplings, described, outside, partitions_of, remembered, unknown
 from mirror.spark.rehearsing.rehearse import Request, rehearse
 from mirror.switch.acl_fence import denials, lacking, why_not_fenced
-from mirror.switch.couplings import couplings
 from mirror.switch.record_topic import KafkaRecordTopic
 from mirror.wire.error_codes import SECURITY_DISABLED
 
 if TYPE_CHECKING:
-    from mirror.client import AclBinding, ProducerState
+    from mirror.client import AclBinding
     from mirror.config.models import MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
     from mirror.switch.reading import FactReader
 
 _log: Final = logging.getLogger(__name__)
-
-_PORTION: Final = 500
-"""Partitions whose producers are asked for at once: a leader sends all that it remembers."""
 
 
 def blockers(config: MirrorConfig, switch: SwitchConfig, reader: FactReader) -> Iterator[str]:
@@ -137,34 +132,9 @@ def _of_replicas(target: Admin, topics: Collection[str]) -> Iterator[str]:
 
 def _of_transactions(switch: SwitchConfig, source: Admin, topics: Collection[str]) -> Iterator[str]:
     listed = source.list_topics()
-    others = {
-        name
-        for name, one in listed.items()
-        if not one.internal and why_reserved(name) is None and name != HEARTBEATS and not matches(switch.waive, name)
-    }
-    tps = [TopicPartition(name, one.partition) for name in {*topics, *others} for one in listed[name].partitions]
+    others = {name for name in outside(listed) if not matches(switch.waive, name)}
     failed: dict[TopicPartition, KafkaError] = {}
-    found = dict(couplings(_producers(source, tps, failed), topics))
+    found = dict(couplings(remembered(source, partitions_of(listed, {*topics, *others}), failed), topics))
     if failed:
-        some, why = named("partition", sorted(map(str, failed))), next(iter(failed.values()))
-        _log.warning("whether transactions couple %s to other topics is not known: %s", some, why)
-    ids = {number for one in found.values() for number in one.producer_ids}
-    names = (
-        {one.producer_id: one.transactional_id for one in source.list_transactions(ids, partial=True)} if ids else {}
-    )
-    for topic, one in found.items():
-        who = named("producer", sorted(names.get(number, f"id {number}") for number in one.producer_ids))
-        yield (
-            f"topic {topic} is written in the same transactions as {named('topic', sorted(one.topics))}, by {who}: have"
-            " a flow of the switch copy it, or waive the topic"
-        )
-
-
-def _producers(
-    source: Admin, tps: Sequence[TopicPartition], failed: dict[TopicPartition, KafkaError]
-) -> Iterator[tuple[TopicPartition, tuple[ProducerState, ...]]]:
-    """Yield the producers of each partition; ``failed`` takes the errors of the others."""
-    for begin in range(0, len(tps), _PORTION):
-        found = source.describe_producers(tps[begin : begin + _PORTION], partial=True)
-        failed.update(found.failed)
-        yield from found.items()
+        _log.warning(unknown(failed))
+    yield from described(source, found, "have a flow of the switch copy it, or waive the topic")

@@ -116,6 +116,17 @@ def test_other_sources_stay_as_they_are(tmp_path: Path) -> None:
     assert _lines(rewritten(found, moved(found.wanted))["offsets/1"])[1] == '{"logOffset":14}'
 
 
+def test_the_beginning_of_another_source_is_not_read(tmp_path: Path) -> None:
+    folder = tmp_path / "cp"
+    shutil.copytree(PLANNED, folder)
+    with (folder / "offsets/0").open("a") as file:
+        file.write('\n1:{"logOffset":0}')
+    (folder / "sources/1").mkdir()
+    (folder / "sources/1/0").write_text('v1\n{"path":"file:///in/a","timestamp":1,"batchId":0}')
+    found = read(folder)
+    assert (found.other_sources, [*found.beginnings]) == (["1"], ["0"])
+
+
 def test_a_checkpoint_of_another_source_is_refused(tmp_path: Path) -> None:
     for name in ("offsets", "commits"):
         (tmp_path / name).mkdir()

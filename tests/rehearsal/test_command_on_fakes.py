@@ -23,6 +23,7 @@ from mirror.spark.ledger.status_table import Reported, StatusTable
 from mirror.wire.api import Api
 from tests.fakes.api_admin import FakeGroup, FakeMember
 from tests.fakes.cluster import GroupOffset
+from tests.fakes.log import ProducerState
 from tests.fakes.record_batches import MADE_MS, build
 from tests.groups.sync_site import GROUP, TARGET
 from tests.rehearsal.command_site import Site
@@ -55,6 +56,15 @@ def test_a_group_in_step_is_ready(site: Site) -> None:
     assert (status, move["ready"], move["read_again"], move["skipped"]) == (0, True, 0, 0)
     assert (move["from"]["offset"], move["to"]["begins_at"]) == (137, 137)
     assert site.invoke().stdout.startswith("READY: 1 group, 0 records not arrived\n")
+
+
+def test_topics_that_transactions_couple_are_named(site: Site) -> None:
+    site.pair.source.add_topic("u")
+    for name in ("t", "u"):
+        site.pair.source.log(name).producers[9] = ProducerState(0, last_ms=site.pair.source.clock.unix_ms())
+    _, found = site.ask("--waive", "u")
+    line = "topic u is written in the same transactions as topic t, by producer id 9: no flow copies it to berlin"
+    assert line in found["notes"]
 
 
 def test_without_the_source_the_last_rehearsal_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,13 @@ from mirror.spark.driver.output.terminal import Terminal
 from mirror.spark.planning.range_planner import left_out_lines
 from mirror.spark.preflight.dry_run import Action, FlowForecast, PartitionForecast, forecast
 from mirror.spark.preflight.plan_file import PlanFile, configuration_hash
+from mirror.spark.rehearsing.couplings import coupled_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mirror.config.models import FlowConfig
+    from mirror.observation import Sides
     from mirror.spark.preflight.flow_checks import Findings
 
 _STYLES: Final = {Action.COPY: "green", Action.WAIT: "yellow", Action.FAIL: "red"}
@@ -42,6 +45,16 @@ def plan(
     ] = None,
     adopt: Annotated[bool, typer.Option("--adopt", help="As `mirror apply --adopt`.")] = False,
     max_deletions: MaxDeletions = None,
+    coupled: Annotated[
+        float | None,
+        typer.Option(
+            "--coupled",
+            metavar="HOURS",
+            min=0,
+            help="Also read all batches of so many hours on the source, for topics that no flow copies and transactions"
+            " couple to the flow's.",
+        ),
+    ] = None,
     secrets_dir: SecretsDir = None,
     timeout: Timeout = None,
     as_json: AsJson = False,
@@ -60,14 +73,16 @@ def plan(
     as_loaded = load(config, secrets_dir=secrets_dir)
     loaded = as_loaded.with_timeout(timeout)
     flows = loaded.select(flow)
-    answers = ask_each(
-        loaded,
-        flows,
-        lambda one, sides: forecast(
-            loaded, one, sides, wall_ms=SystemClock().unix_ms(), adopt=adopt, max_deletions=max_deletions
-        ),
-        debug=debug,
-    )
+    now_ms = SystemClock().unix_ms()
+
+    def ask(one: FlowConfig, sides: Sides) -> FlowForecast:
+        found = forecast(loaded, one, sides, wall_ms=now_ms, adopt=adopt, max_deletions=max_deletions)
+        if coupled is not None:
+            since_ms = max(0, now_ms - round(coupled * _HOUR_S * 1000))
+            found.warnings.extend(coupled_topics(loaded, one, sides.source, since_ms))
+        return found
+
+    answers = ask_each(loaded, flows, ask, debug=debug)
     if as_json:
         answers.print_json(lambda one: _to_json(one, answers.findings))
     else:

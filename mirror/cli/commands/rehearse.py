@@ -102,6 +102,7 @@ def rehearse(
             limits=limits,
             groups=frozenset(group or ()),
             waivers=waivers,
+            couplings=True,
         )
         return rehearse_back(request, sides) if reverse else rehearse_ahead(request, sides)
 

@@ -29,6 +29,7 @@ from mirror.spark.planning.log_sizes import LogSpan, sizes_of
 from mirror.spark.preflight.drift import compare
 from mirror.spark.preflight.flow_groups import open_sync, rules_of
 from mirror.spark.rehearsing.backlogs import Missing, read_backlogs
+from mirror.spark.rehearsing.couplings import coupled_topics
 from mirror.spark.rehearsing.coverage import coverage, others_in_front
 from mirror.spark.rehearsing.recovery import recovery_time
 from mirror.spark.rehearsing.sides import blockers_of, notes_of
@@ -62,6 +63,8 @@ class Request:
     groups: Collection[str] = ()
     """Only these groups; empty: all that the flow includes."""
     waivers: Waivers = field(default_factory=Waivers)
+    couplings: bool = False
+    """Whether topics that transactions couple to those of the flow are looked for: leaders send much."""
 
 
 def rehearse(request: Request, sides: Sides) -> Rehearsal:
@@ -110,6 +113,7 @@ def rehearse(request: Request, sides: Sides) -> Rehearsal:
                 *unread,
                 *notes_of(flow, drift),
                 *_without_groups(flow),
+                *(coupled_topics(config, flow, sides.source) if request.couplings else ()),
                 *waived,
             ),
             limits=request.limits,

@@ -1,9 +1,9 @@
-"""Topics outside a switch that transactions couple to topics in it."""
+"""Topics that stay behind although transactions couple them to topics that move."""
 
 from __future__ import annotations
 
 from mirror.client import ProducerState, TopicPartition
-from mirror.switch.couplings import Coupling, couplings
+from mirror.spark.rehearsing.couplings import Coupling, couplings, transactional
 
 
 def state(producer_id: int, coordinator_epoch: int = 3, transaction_start: int | None = None) -> ProducerState:
@@ -13,7 +13,9 @@ def state(producer_id: int, coordinator_epoch: int = 3, transaction_start: int |
 
 def found(**producers: ProducerState) -> dict[str, Coupling]:
     """What couples topics to ``t`` and ``v``, each with one producer."""
-    return dict(couplings(((TopicPartition(topic, 0), [one]) for topic, one in producers.items()), ["t", "v"]))
+    return dict(
+        couplings(((TopicPartition(topic, 0), transactional([one])) for topic, one in producers.items()), ["t", "v"])
+    )
 
 
 def test_topics_that_a_transaction_spans_are_coupled() -> None:
