@@ -12,7 +12,7 @@ import typer
 from mirror.cli.console import print_error, print_notice
 from mirror.cli.options import AsJson, Config, Debug, SecretsDir
 from mirror.config.load import load
-from mirror.errors import FlowError, MirrorError, printable
+from mirror.errors import FlowError, MirrorError, SeveralErrors, printable
 from mirror.exit_status import ATTENTION, DONE, FAILED
 from mirror.relay.progress.stored_record import plain
 from mirror.runtime.clock import SystemClock
@@ -116,7 +116,8 @@ def _ids(config: MirrorConfig, switch: SwitchConfig) -> tuple[str, str]:
     flow = config.flows[switch.flows[0]]
     with Clusters(config) as clusters:
         if away := clusters.away((flow.source, flow.target), print_notice):
-            raise next(iter(away.values()))
+            errors = [*away.values()]
+            raise errors[0] if len(errors) == 1 else SeveralErrors(errors)
         return (clusters.side(flow.source).cluster.cluster_id, clusters.side(flow.target).cluster.cluster_id)
 
 

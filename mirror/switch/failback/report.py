@@ -64,6 +64,8 @@ def next_lines(name: str, back: Sequence[str], record: SwitchRecord, appends: Co
     for flow in back:
         yield f"mirror run --flow {flow}: copies what clients have written since"
     if back:
+        for flow in record.flows:
+            yield f"mirror run --flow {flow}: passes these copies, so that groups read nothing again"
         yield f"mirror cutover HOME, with the table below: brings clients back; then mirror failback {name} --lift"
         flows, ahead = (", ".join(f'"{flow}"' for flow in names) for names in (back, record.flows))
         yield f"[switches.HOME] flows = [{flows}], back = [{ahead}]"
