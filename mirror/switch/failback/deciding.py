@@ -46,6 +46,8 @@ class OldFacts(Facts):
     """The groups with positions in the topics there."""
     read_denied_everywhere: Collection[str] = ()
     """The groups on which each broker shows the denial of READ."""
+    has_authorizer: bool = True
+    """Whether the old cluster knows ACLs; True with ``fence = "hook"``."""
     appends: Collection[str] = ()
     """The topics whose tail the flow is to append, by ``append-tail``; compacted ones are not among them."""
 
@@ -86,6 +88,8 @@ def _decide(  # noqa: PLR0911 - one for each step
         return Next(act=Act.END, record=record, why=why)
     if facts.source_away:
         return Next(act=Act.WAIT, record=record, why=f"the old cluster does not answer: {facts.source_away}")
+    if not facts.has_authorizer:
+        return Next(act=Act.END, record=record, why='the old cluster has no authorizer: use fence = "hook"')
     if wish.lift:
         return _lift(record, facts, now_ms)
     if back.lifted_ms:

@@ -72,7 +72,8 @@ def export_tails(
             with TailLog(config, flow, ids, timeout_ms) as log, LogReader(options, SystemClock(), timeout_ms) as own:
                 exported = {}
                 for topic, spans in tails.items():
-                    exported[topic] = _Topic(target, own, log, producer, cluster, generation).export(topic, spans)
+                    exporter = _Topic(source, target, own, log, producer, cluster, generation, on_line)
+                    exported[topic] = exporter.export(topic, spans)
                     on_line(f"{tail.topic_of(topic, generation)}: {exported[topic]} records exported")
                 return exported
         finally:
@@ -85,8 +86,18 @@ class _Topic:
     """Exports one topic."""
 
     def __init__(
-        self, target: Admin, own: LogReader, log: TailLog, producer: Producer, cluster: str, generation: int
+        self,
+        source: Admin,
+        target: Admin,
+        own: LogReader,
+        log: TailLog,
+        producer: Producer,
+        cluster: str,
+        generation: int,
+        on_line: Callable[[str], None],
     ) -> None:
+        self._source: Final = source
+        self._on_line: Final = on_line
         self._target: Final = target
         self._own: Final = own
         self._log: Final = log
@@ -99,7 +110,12 @@ class _Topic:
         for partition, span in enumerate(spans):
             last = last_record(self._target, self._own, TopicPartition(name, partition))
             left = tail.resumed(span, last, self._cluster, partition, name)
-            for portion in tail.transactions(self._log.records(TopicPartition(topic, partition), left)):
+            tp = TopicPartition(topic, partition)
+            first = self._source.list_offsets({tp: EARLIEST})[tp].offset
+            if left.start < min(first, left.end):
+                self._on_line(f"{tp}: retention has deleted offsets {left.start} to {min(first, left.end)} of the tail")
+                left = Span(min(first, left.end), left.end)
+            for portion in tail.transactions(self._log.records(tp, left)):
                 self._send(name, partition, portion)
                 count += len(portion)
         return count

@@ -9,7 +9,7 @@ from mirror.client import Admin, ConfigResource, TopicPartition
 from mirror.closing import Closing
 from mirror.cluster.acls import read_denial, write_denial
 from mirror.config.patterns import matches
-from mirror.errors import KafkaError
+from mirror.errors import BrokerError, KafkaError
 from mirror.mirrormaker.names import HEARTBEATS
 from mirror.observation import GROUP_KINDS
 from mirror.relay.progress.latch import read_latch
@@ -28,6 +28,7 @@ from mirror.switch.machine import Act, StepResult, Terms
 from mirror.switch.reading import ends_of
 from mirror.switch.record_store import RecordStore
 from mirror.switch.record_topic import CALL_MS, KafkaRecordTopic
+from mirror.wire.error_codes import SECURITY_DISABLED
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -105,6 +106,8 @@ class FailbackSite(Closing):
         try:
             return self._facts(record)
         except KafkaError as error:
+            if isinstance(error, BrokerError) and error.code == SECURITY_DISABLED:
+                return OldFacts(has_authorizer=False)
             return OldFacts(source_away=str(error))
 
     def _facts(self, record: SwitchRecord) -> OldFacts:

@@ -262,3 +262,21 @@ def test_a_tail_s_topic_with_records_of_others_is_refused(returned: Returned) ->
     lines = [operator.turn().why for _ in range(12)]
     assert "is no record of this tail" in lines[-1]
     assert read_latch(returned.options, FLOW).is_held
+
+
+def test_what_retention_deletes_of_a_tail_is_passed_with_a_line(returned: Returned) -> None:
+    assert returned.run(Wish()).status == 0
+    with Admin({"bootstrap.servers": returned.pair.source.bootstrap}) as admin:
+        admin.delete_records({TP: 12})
+    lines: list[str] = []
+    returned.site.close()
+    returned.site = FailbackSite(returned.config, returned.config.switch("s"), TERMS, lines.append)
+    assert returned.run(Wish(export=True)).status == 0
+    assert [one.value for one in returned.exported()] == [b"lost 2"]
+    assert "t-0: retention has deleted offsets 10 to 12 of the tail" in lines
+
+
+def test_an_old_cluster_without_an_authorizer_needs_a_hook(returned: Returned) -> None:
+    returned.pair.source.admin.acls = None
+    found = returned.run(Wish())
+    assert (found.status, 'use fence = "hook"' in found.lines[0]) == (3, True)
