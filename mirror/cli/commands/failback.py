@@ -19,7 +19,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
 from mirror.spark.holding import user
 from mirror.switch.command import CommandOutcome, SwitchCommand
-from mirror.switch.failback import report
+from mirror.switch.failback import lines as shown
 from mirror.switch.failback.deciding import Wish, spans
 from mirror.switch.failback.deciding import failback as machine_of
 from mirror.switch.failback.listing import TailLister, costs_of_groups
@@ -88,7 +88,7 @@ def failback(
         lines = list(outcome.lines)
         if outcome.status in {DONE, ATTENTION} and outcome.record.state.is_open:
             appends = site.facts(outcome.record).appends
-            lines += report.next_lines(name, switch.back, outcome.record, appends)
+            lines += shown.next_lines(name, switch.back, outcome.record, appends)
     if as_json:
         print(json.dumps({"switch": name, "status": outcome.status, **plain(outcome.record)}, indent=2))
     for line in lines:
@@ -134,7 +134,7 @@ def _show(config: MirrorConfig, switch: SwitchConfig, site: FailbackSite, *, lis
     record = _record(site, switch)
     inspection = site.inspect(record)
     found: dict[str, Any] = {"switch": switch.name, "inspection": asdict(inspection)}
-    lines = [*report.inspected(inspection)]
+    lines = [*shown.inspected(inspection)]
     if lists:
         back = record.failback
         tails: Mapping[str, Sequence[Span]] = {topic: spans(back, topic) for topic in back.starts}
@@ -154,7 +154,7 @@ def _show(config: MirrorConfig, switch: SwitchConfig, site: FailbackSite, *, lis
             "topics": [asdict(one) for one in topics],
             "groups": [asdict(one) for one in groups],
         }
-        lines += report.listed(topics, groups)
+        lines += shown.listed(topics, groups)
     if as_json:
         print(json.dumps(found, indent=2))
     else:
