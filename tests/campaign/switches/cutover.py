@@ -200,7 +200,7 @@ class CutoverRound:
         pauses = pauses_ms(self._clients.producers, self._source, self._target, self._since_ms)
         self._result.pauses_s = {name: ms / 1000 for name, ms in pauses.items()}
         acknowledged = self._clients.acknowledged()
-        logs = self._site.logs(self._target)
+        logs = self._logs(acknowledged)
         self._result.acknowledged = len(acknowledged)
         self._result.records = sum(map(len, logs.values()))
         found += of_records(acknowledged, logs)
@@ -209,6 +209,15 @@ class CutoverRound:
         denials = {("TOPIC", "LITERAL", topic, "User:*", "WRITE", "DENY") for topic in self._site.topics}
         found += of_acls(before[self._source] | denials, there[self._source], "source of a switch that is done")
         found += of_acls(before[self._target] - denials, there[self._target], "target of a switch that is done")
+
+    def _logs(self, acknowledged: set[str]) -> Logs:
+        """Read the target's logs until they have all that was acknowledged: open transactions hide what is behind."""
+        until_s = time.monotonic() + _READ_S
+        while True:
+            logs = self._site.logs(self._target)
+            if acknowledged <= {value for values in logs.values() for value in values} or time.monotonic() > until_s:
+                return logs
+            time.sleep(1)
 
     def _of_groups(self, logs: Logs) -> list[str]:
         groups = self._clients.layout.groups
