@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +36,8 @@ def blockers(config: MirrorConfig, switch: SwitchConfig, reader: FactReader) -> 
     if not topics:
         yield "the flows select no topic of the source"
     yield from held(config, switch)
-    options = config.clusters[config.flows[switch.flows[0]].target].client_options()
+    first = config.flows[switch.flows[0]]
+    options = [config.clusters[name].client_options() for name in (first.target, first.source)]
     yield from _of_acls(switch, reader, topics, options)
     if switch.deny_read:
         for name, why in why_not_fenced(reader.groups(topics), _acls(source, ResourceType.GROUP) or ()):
@@ -67,19 +68,24 @@ def held(config: MirrorConfig, switch: SwitchConfig) -> Iterator[str]:
             yield f"flow {name} is {latch.held_line(name)}"
 
 
-def denied_by_switches(options: Mapping[str, object], target: Admin) -> set[AclBinding]:
-    """Return the denials of switches, by records on the target, in any direction. Raises KafkaError."""
+def denied_by_switches(options: Mapping[str, object], admin: Admin, on: str = "") -> set[AclBinding]:
+    """Return the denials of switches, by the records on a cluster, in any direction. Raises KafkaError.
+
+    ``on`` is the id of the cluster that has the denials; empty: any.
+    """
     found: set[AclBinding] = set()
-    for name in filter(None, map(switch_of, target.list_topics())):
+    for name in filter(None, map(switch_of, admin.list_topics())):
         with closing(KafkaRecordTopic(options, name)) as topic, suppress(FlowError):  # of another version
             record = topic.read()
-            found |= {*denials(record)} if record is not None else set()
+            if record is not None and (not on or record.clusters[:1] == (on,)):
+                found |= {*denials(record)}
     return found
 
 
 def _of_acls(
-    switch: SwitchConfig, reader: FactReader, topics: Collection[str], options: Mapping[str, object]
+    switch: SwitchConfig, reader: FactReader, topics: Collection[str], options: Sequence[Mapping[str, object]]
 ) -> Iterator[str]:
+    """``options`` are those of the target, and of the source."""
     source, target = reader.source, reader.target
     on_source = _acls(source, ResourceType.TOPIC)
     on_target = _acls(target, ResourceType.TOPIC)
@@ -92,7 +98,10 @@ def _of_acls(
     if on_target is not None:
         groups = reader.groups(topics)
         wanted = [*map(write_denial, sorted(topics)), *map(read_denial, sorted(groups))]
-        there = {*on_target, *(_acls(target, ResourceType.GROUP) or ())} - denied_by_switches(options, target)
+        # The record of a failover, and of its failback, is on the standby alone: the source of the way home.
+        ours = denied_by_switches(options[0], target)
+        ours |= denied_by_switches(options[1], source, target.describe_cluster().cluster_id)
+        there = {*on_target, *(_acls(target, ResourceType.GROUP) or ())} - ours
         for acl in wanted:
             if acl in there and not matches(switch.waive, acl.name):
                 kind = acl.resource_type.name.lower()

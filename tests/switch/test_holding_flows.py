@@ -24,6 +24,7 @@ from mirror.switch.acting import ClusterSite, Files
 from mirror.switch.facts import FlowLatch
 from mirror.switch.machine import Act
 from mirror.switch.readiness import denied_by_switches, held
+from mirror.switch.record import FailbackRecord
 from tests.relay.fake_pair import FakePair
 from tests.switch.test_machine import FACTS, MOVED, TERMS
 
@@ -131,6 +132,15 @@ def test_the_topics_are_known_that_switches_have_fenced(pair: FakePair, site: Cl
     site.store(replace(MOVED, denied=("t",), topics=("t", "u"), denied_groups=("g",)))
     options = {"bootstrap.servers": pair.target.bootstrap}
     assert denied_by_switches(options, site.target) == {write_denial("t"), read_denial("g")}
+    assert denied_by_switches(options, site.target, "another") == set()
+
+
+def test_what_a_failback_has_fenced_is_known_by_the_record_on_the_standby(pair: FakePair, site: ClusterSite) -> None:
+    site.prepare()
+    back = FailbackRecord(denied=("t",), denied_groups=("g",))
+    site.store(replace(MOVED, clusters=("old", "new"), failback=back))
+    options = {"bootstrap.servers": pair.target.bootstrap}
+    assert denied_by_switches(options, site.target, "old") == {write_denial("t"), read_denial("g")}
 
 
 def test_the_flows_of_a_switch_do_not_copy_its_fence(config: MirrorConfig) -> None:
