@@ -16,6 +16,8 @@ from mirror.timing import Clock
 
 COMMITS_TOPIC: Final = "__consumer_offsets"
 _FETCH_BYTES: Final = 1024 * 1024
+_MOST_BYTES: Final = 4 * _FETCH_BYTES
+"""Of what was fetched and is not read yet: a round may take minutes."""
 _MOST_POLLS: Final = 64
 _RETRY_MS: Final = 60_000
 """For so long it is not tried again after a refusal. It does not grow: permissions are granted at any time."""
@@ -42,7 +44,8 @@ class CommitWatch(Closing):
         longest_ms = ClusterSettings.parse(own).request_timeout_ms // 2
         self._consumer: Final = Consumer(
             {**own, "auto.offset.reset": "none", "isolation.level": "read_uncommitted"}
-            | {"fetch.min.bytes": _FETCH_BYTES, "fetch.max.wait.ms": min(wait_ms, longest_ms)}
+            | {"fetch.min.bytes": _FETCH_BYTES, "fetch.max.bytes": _MOST_BYTES}
+            | {"fetch.max.wait.ms": min(wait_ms, longest_ms)}
         )
         self._changes: Final = Changes()
         self._retry_ms = clock.now()
