@@ -6,21 +6,19 @@ Each query processes what there is and ends; a failure is what the test asks for
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mirror.sandbox.fetch import fetch, pinned_jars
-from mirror.sandbox.folders import cache_folder
+from tests.e2e.engines import spark_kafka_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_HERE: Final = Path(__file__).parent
-_VERSION: Final = "4.2.0"
-"""The newest that Maven Central has for Scala 2.13; it works with the suite's Spark."""
+_ROOT: Final = Path(__file__).parents[2]
 _WITHIN_S: Final = 180.0
 
 
@@ -46,6 +44,7 @@ def run_queries(plan: Plan) -> None:
     done = subprocess.run(
         [sys.executable, __file__, json.dumps(asdict(plan))],
         cwd=plan.folder,
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
         capture_output=True,
         text=True,
         check=False,
@@ -54,18 +53,14 @@ def run_queries(plan: Plan) -> None:
     assert done.returncode == 0, done.stderr[-5000:]
 
 
-def jars() -> list[Path]:
-    """Spark's Kafka source, which is downloaded the first time."""
-    pins = pinned_jars(_HERE / "spark_kafka.sha256")
-    return fetch(cache_folder() / f"spark-kafka-{_VERSION}", ivy=_HERE / "spark_kafka.xml", pinned=pins)
-
-
 def _main(plan: Plan) -> None:
     from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.jars", ",".join(map(str, jars()))).config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.jars", ",".join(map(str, spark_kafka_jars()))).config(
+        "spark.sql.shuffle.partitions", "2"
+    )
     spark = builder.getOrCreate()
     for name in plan.queries:
         checkpoint = f"{plan.checkpoints}/{name}"

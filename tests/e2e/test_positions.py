@@ -1,4 +1,4 @@
-"""Queries of Spark that are stopped on the source continue on the target; Kafka's own tool sets a group by a list."""
+"""Engines that are stopped on the source continue on the target: Spark, Kafka Streams, a group by Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ import json
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from mirror.sandbox.fetch import class_path, fetch
 from mirror.sandbox.java import find_java
 from tests import jvm
 from tests.e2e.broker_side import Side
+from tests.e2e.engines import hdfs, word_counts
 from tests.e2e.site import Run, Site, flow
 from tests.e2e.streaming_queries import Plan, run_queries
 from tests.e2e.test_groups import consumed, next_of
+from tests.polling import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -49,38 +52,41 @@ def _content(folder: Path) -> dict[str, str]:
     return {f"{path.relative_to(folder)}": hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize("kind", ["folder", "file", "hdfs"])
 def test_queries_continue_on_the_target(
-    site: Site, source: Side, target: Side, unique: Callable[[str], str], scheme: str
+    site: Site, source: Side, target: Side, unique: Callable[[str], str], kind: str
 ) -> None:
     topics, name, numbers = {unique("orders"): 3, unique("clicks"): 1}, unique("f"), count()
     site.write({"a": source.address, "b": target.address}, {name: flow("a", "b", [*topics])})
     for topic, partitions in topics.items():
         source.create(topic, partitions)
         _write(source, topic, partitions, numbers)
-    old, new = site.folder / "old", site.folder / "new"
-    there = Plan(source.address, tuple(topics), str(site.folder), str(old), QUERIES)
-    run_queries(there)
-    assert site.run().status == 0
-    for topic, partitions in topics.items():
-        _write(source, topic, partitions, numbers)
-    run_queries(Plan(source.address, tuple(topics), str(site.folder), str(old), QUERIES, fail_in=1))
-    before = _content(old)
-    planned = json.loads((site.folder / "batches" / "1.json").read_text())
-    # Not before what the queries have read is copied.
-    early = _positions(site, "checkpoint", f"{scheme}{old}/files", f"{scheme}{new}/files")
-    assert (early.status, new.exists()) == (3, False)
-    assert "not copied yet" in early.out
-    assert site.run().status == 0
-    for query in QUERIES:
-        done = _positions(site, "checkpoint", f"{scheme}{old}/{query}", f"{scheme}{new}/{query}")
-        assert done.status == 0, done.err
-        assert ("batch 1 was planned and not committed" in done.err) is (query == "batches")
-    assert _content(old) == before, "nothing of the old checkpoints has changed"
-    for topic, partitions in topics.items():
-        _write(source, topic, partitions, numbers)
-    assert site.run().status == 0
-    run_queries(Plan(target.address, tuple(f"a.{topic}" for topic in topics), str(site.folder), str(new), QUERIES))
+    with ExitStack() as stack:
+        home = f"{site.folder}" if kind == "folder" else site.folder.as_uri()
+        if kind == "hdfs":
+            home = stack.enter_context(hdfs(site.folder))
+        old, new = f"{home}/old", f"{home}/new"
+        run_queries(Plan(source.address, tuple(topics), str(site.folder), old, QUERIES))
+        assert site.run().status == 0
+        for topic, partitions in topics.items():
+            _write(source, topic, partitions, numbers)
+        run_queries(Plan(source.address, tuple(topics), str(site.folder), old, QUERIES, fail_in=1))
+        before = _content(site.folder / "old")
+        planned = json.loads((site.folder / "batches" / "1.json").read_text())
+        # Not before what the queries have read is copied.
+        early = _positions(site, "checkpoint", f"{old}/files", f"{new}/files")
+        assert (early.status, (site.folder / "new").exists()) == (3, False)
+        assert "not copied yet" in early.out
+        assert site.run().status == 0
+        for query in QUERIES:
+            done = _positions(site, "checkpoint", f"{old}/{query}", f"{new}/{query}")
+            assert done.status == 0, done.err
+            assert ("batch 1 was planned and not committed" in done.err) is (query == "batches")
+        assert _content(site.folder / "old") == before, "nothing of the old checkpoints has changed"
+        for topic, partitions in topics.items():
+            _write(source, topic, partitions, numbers)
+        assert site.run().status == 0
+        run_queries(Plan(target.address, tuple(f"a.{topic}" for topic in topics), str(site.folder), new, QUERIES))
     records = [
         int(value or b"")
         for topic, partitions in topics.items()
@@ -92,6 +98,49 @@ def test_queries_continue_on_the_target(
     assert batches[1] == planned, "the batch that was planned on the source has the same records"
     assert sorted(number for batch in batches for number in batch) == sorted(records)
     assert json.loads((site.folder / "counts.json").read_text()) == Counter(f"k{number % 7}" for number in records)
+
+
+def test_an_application_of_kafka_streams_continues_with_its_state(
+    site: Site, source: Side, target: Side, unique: Callable[[str], str]
+) -> None:
+    app, topic, out, name = unique("app"), unique("words"), unique("counts"), unique("f")
+    lines = ['naming = "identity"', 'on-gap = "skip"', f'[flows.{name}.groups]\ninclude = ["{app}"]']
+    site.write({"a": source.address, "b": target.address}, {name: flow("a", "b", [topic, f"{app}-.*"], *lines)})
+    source.create(topic, 2)
+    for side in (source, target):
+        side.create(out)
+    words = [b"w%d" % (number % 7) for number in range(100)]
+    source.fill(topic, words[:40])
+    source.fill(topic, words[40:70], partition=1)
+    with word_counts(site.folder, source.address, app, str(site.folder / "state-a"), topic, out):
+        eventually(lambda: sum(_last(source, out).values()) == 70, within_s=90, what="70 words are counted")
+    early = _positions(site, "streams", app)
+    assert (early.status, "not copied to their ends yet" in early.out) == (3, True), early.out + early.err
+    assert site.run().status == 0
+    ready = _positions(site, "streams", app)
+    assert ready.status == 0, ready.out + ready.err
+    assert ready.out.count("copied to its end") == 2, "a changelog and a repartition topic"
+    source.fill(topic, words[70:], partition=1)
+    assert site.run().status == 0
+    with word_counts(site.folder, target.address, app, str(site.folder / "state-b"), topic, out):
+        counted = {word.decode(): count for word, count in Counter(words).items()}
+        eventually(lambda: _last(target, out) == counted, within_s=90, what="all words are counted once")
+
+
+def _last(side: Side, topic: str) -> dict[str, int]:
+    """The last value of each key that the application has written."""
+    return {key: int(value) for key, value in _pairs(side, topic)}
+
+
+def _pairs(side: Side, topic: str) -> Iterator[tuple[str, bytes]]:
+    options = {"bootstrap.servers": side.address, "group.id": "reader", "enable.partition.eof": True}
+    consumer = Consumer({**options, "enable.auto.commit": False, "isolation.level": "read_committed"})
+    try:
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        while (message := consumer.poll(30)) is not None and message.error() is None:
+            yield (message.key() or b"").decode(), message.value() or b""
+    finally:
+        consumer.close()
 
 
 def test_kafkas_tool_sets_a_group_to_translated_offsets(
