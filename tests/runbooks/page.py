@@ -72,17 +72,22 @@ class Reader:
         step = self._left.pop(0)
         assert step.command.startswith(beginning), step
         command = self._meant(step.command)
-        done = subprocess.run(
+        sys.stdout.write(f"$ {command}\n")
+        said = ""
+        with subprocess.Popen(
             ["bash", "-c", command],
             cwd=self.folder,
             env=dict(self._environment),
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            check=False,
-        )
-        said = done.stdout + done.stderr
-        sys.stdout.write(f"$ {command}\n{said}[{done.returncode}]\n")
-        assert done.returncode == step.status, f"{command}\n{said}"
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+                said += line
+        assert process.returncode == step.status, f"{command}\n{said}"
         assert step.prints in " ".join(said.split()), f"{command}\n{said}"
         return said
 
