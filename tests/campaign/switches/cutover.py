@@ -30,7 +30,7 @@ from tests.polling import eventually
 _WITHIN_S: Final = 900.0
 _REPEATED: Final = {ATTENTION, FAILED, STOPPED_FENCED, ROLLED_BACK, INCOMPLETE, -9}
 _ARRIVE_S: Final = 90.0
-_READ_S: Final = 120.0
+_READ_S: Final = 40.0
 _REST_S: Final = 3.0
 _DETAILS: Final = ("flow ", "topic ", "group ")
 """The beginnings of lines that say why a switch is refused, and which clients have arrived."""
