@@ -135,6 +135,30 @@ def test_a_position_at_the_end_of_a_log_into_which_only_the_other_side_writes_is
     assert site.values(B, site.committed(B)) == []
 
 
+@pytest.mark.parametrize("read", [3, 10, 12, 15])
+def test_a_group_goes_home_while_the_flow_that_brought_it_away_is_held(site: BothDirections, read: int) -> None:
+    """Its progress stays in front of the copies that the way home makes: it has none of them to pass."""
+    site.write(A, *(b"%d" % number for number in range(10)))
+    site.copy_all()
+    site.write(B, *(b"new %d" % number for number in range(5)))
+    site.consume(B, read)
+    assert site.copy_from(B).outcome is Outcome.COMPLETE
+    position = site.round(B)
+    assert (position.reason, position.read_again) == (None, (0, True))
+    assert site.values(A, site.committed(A)) == site.values(B, site.committed(B))
+
+
+def test_a_group_goes_home_in_front_of_what_only_home_has(site: BothDirections) -> None:
+    site.write(A, b"1", b"2")
+    site.copy_all()
+    site.write(A, b"only at home")
+    site.write(B, b"3", b"4")
+    site.consume(B, 3)
+    assert site.copy_from(B).outcome is Outcome.COMPLETE
+    assert site.round(B).reason is Reason.NOT_COPIED
+    assert site.values(A, site.committed(A)) == [b"only at home", b"3", b"4"]
+
+
 def test_without_the_other_flow_s_progress_nothing_is_guessed(site: BothDirections) -> None:
     site.write(A, b"1", b"2")
     site.write(B, b"3")

@@ -14,6 +14,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "jobs" / "RUNBOOKS.md"
 SATURDAY: Final = "A migration on a Saturday"
+SUNDAY: Final = "Home on a Sunday"
 NIGHT: Final = "A cluster is lost at night, and the way back"
 STRIMZI: Final = "Leave MirrorMaker 2 on Strimzi"
 _BLOCK: Final = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -66,6 +67,11 @@ class Reader:
     def write(self, file: str, text: str) -> None:
         """Write a file that the page shows."""
         (self.folder / file).write_text(self._meant(text))
+
+    def skip_to(self, command: str) -> None:
+        """Leave out what is in front of a command."""
+        while self._left[0].command != command:
+            del self._left[0]
 
     def type(self, beginning: str) -> str:
         """Type the next command, which begins so; return what it prints, which has to be as the page says."""

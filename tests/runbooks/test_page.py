@@ -10,9 +10,9 @@ import typer
 
 from mirror.cli.app import app
 from mirror.config.load import load
-from tests.runbooks.page import NIGHT, PAGE, SATURDAY, STRIMZI, blocks, steps
+from tests.runbooks.page import NIGHT, PAGE, SATURDAY, STRIMZI, SUNDAY, blocks, steps
 
-TITLES = (SATURDAY, NIGHT, STRIMZI)
+TITLES = (SATURDAY, SUNDAY, NIGHT, STRIMZI)
 COMMANDS = sorted({step.command for title in TITLES for step in steps(title) if step.command.startswith("mirror ")})
 
 
@@ -37,6 +37,6 @@ def test_every_command_is_understood(command: str, tmp_path: Path, monkeypatch: 
 
 def test_the_configuration_is_valid(tmp_path: Path) -> None:
     file = tmp_path / "mirror.toml"
-    file.write_text("".join([*blocks(SATURDAY, "toml"), *blocks(NIGHT, "toml")]))
+    file.write_text("".join(text for title in (SATURDAY, SUNDAY, NIGHT) for text in blocks(title, "toml")))
     config = load(file)
-    assert {*config.switches} == {"saturday", "night", "home"}
+    assert {*config.switches} == {"saturday", "sunday", "night", "home"}

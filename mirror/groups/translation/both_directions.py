@@ -17,7 +17,7 @@ from mirror.relay.offsets.partition_offsets import PartitionOffsets
 from mirror.wire.integers import INT64_MAX
 
 _MOST_READ: Final = 10_000
-"""So many offsets are read at most to find that the source has only copies there, and markers of transactions."""
+"""So many offsets are read at most to find that a log has only copies there, and markers of transactions."""
 
 
 @dataclass(slots=True)
@@ -30,9 +30,9 @@ class BothDirectionsPartition(PartitionLogs):
     """Ends of both logs, from before both indexes were read; the last ones are those of now."""
     target_end: int | None = None
     """The end of the target's log, the same; None if it is not known."""
-    is_back_complete: bool = False
-    """Whether all of the target's own records in front of its end are copied, also if no progress says so yet."""
-    _read: dict[tuple[bool, int, int], bool] = field(default_factory=dict)
+    copied_back_to: int | None = None
+    """Up to where all of the target's own records are copied, also if no progress says so yet; None: not asked for."""
+    _read: dict[tuple[int, int], bool] = field(default_factory=dict)
 
     @property
     def indexed_to(self) -> int:
@@ -62,27 +62,42 @@ class BothDirectionsPartition(PartitionLogs):
         empty_to = self.offsets.index.copied_to if ahead.place is Place.END else offset
         appended = appended_from(self.seen, empty_to)
         found = lowest_position(ahead, back, appended, self.target_end)
-        if ahead.place is not Place.END or found.place is not Place.NOT_COPIED or not self.seen:
+        if ahead.place is Place.NOT_COPIED or found.place is not Place.NOT_COPIED or not self.seen:
             return found, offset
         if not patient:
             ends = self.seen[-1]
-            if self._is_all_copied(self.back.offsets, (empty_to, ends.source)):
+            if ahead.place is Place.END and self._has_only_copies(self.back.offsets, empty_to, ends.source):
                 appended = ends.target
-            if back.place is Place.END and self._is_all_copied(self.offsets, (back.offset or 0, ends.target)):
-                back, self.is_back_complete = back._replace(offset=ends.target), True
+            if back.place is Place.END:
+                back = back._replace(offset=max(back.offset or 0, self._read_copied_back_to(ends.target)))
             found = lowest_position(ahead, back, appended, self.target_end)
-        if found.offset is not None and self.read_again(offset, found.offset) == NO_COPIES:
+        is_end = ahead.place is Place.END and found.offset is not None
+        if is_end and self.read_again(offset, found.offset or 0) == NO_COPIES:
             found = found._replace(place=Place.END)
         return found, offset
 
-    def _is_all_copied(self, copies: PartitionOffsets, offsets: tuple[int, int]) -> bool:
-        """Whether all records there were copied from the other side: those of few offsets are read, and once."""
-        if offsets[1] - offsets[0] > _MOST_READ:
+    def _has_only_copies(self, copies: PartitionOffsets, start: int, end: int) -> bool:
+        """Whether the source has only copies there: of few offsets, that is read, and once."""
+        if end - start > _MOST_READ:
             return False
-        key = copies is self.offsets, *offsets
-        if key not in self._read:
-            self._read[key] = offsets[0] >= offsets[1] or copies.has_only_copies(*offsets)
-        return self._read[key]
+        if (start, end) not in self._read:
+            self._read[start, end] = start >= end or copies.has_only_copies(start, end)
+        return self._read[start, end]
+
+    # Invariant: A group's position in what the flow has copied is exact also if the flow in the other direction is
+    #   held, and has not passed these copies.
+    # Test: tests/groups/
+    #   test_both_directions_on_fakes.py::test_a_group_goes_home_while_the_flow_that_brought_it_away_is_held
+    # Test: tests/relay/offsets/test_copies_end.py::test_copies_end_in_front_of_what_is_no_copy
+    def _read_copied_back_to(self, target_end: int) -> int:
+        """Return up to where the target has no record of its own that the source lacks. Raises KafkaError.
+
+        Behind the other flow's progress, this flow's copies are such: that one does not pass them while it is held.
+        """
+        if self.copied_back_to is None and self.offsets is not None and self.back.offsets is not None:
+            start = self.back.offsets.index.copied_to
+            self.copied_back_to = self.offsets.copies_end(start, max(start, target_end), _MOST_READ)
+        return self.copied_back_to or 0
 
     def read_again(self, offset: int, target_offset: int) -> CopyCount:
         """Count the records in front of a source offset that are read again from a target offset on.
@@ -95,9 +110,8 @@ class BothDirectionsPartition(PartitionLogs):
         index, others = self.offsets.index, self.back.offsets.index
         read, again = Offsets(end=offset), Offsets(start=target_offset)
         found = [count_copies(index, read, again), count_copies(others, again, read)]
-        others_left = INT64_MAX if self.target_end is None else max(0, self.target_end - others.copied_to)
-        if self.is_back_complete:
-            others_left = 0
+        copied_back_to = max(others.copied_to, self.copied_back_to or 0)
+        others_left = INT64_MAX if self.target_end is None else max(0, self.target_end - copied_back_to)
         at_most = max(0, offset - index.copied_to)
         at_most += max(0, min(offset - others.known_target_end, others_left))
         records = sum(one.records for one in found) + at_most
@@ -111,8 +125,8 @@ class BothDirectionsPartition(PartitionLogs):
         unread, passed = Offsets(start=offset), Offsets(end=target_offset)
         found = count_copies(index, unread, passed), count_copies(others, passed, unread)
         skipped = CopyCount(sum(one.records for one in found), is_exact=all(one.is_exact for one in found))
-        if not self.is_back_complete:  # the target's own records that the source does not have
-            skipped = skipped.or_more(max(0, target_offset - max(others.copied_to, others.begin or 0)))
+        copied_back_to = max(others.copied_to, others.begin or 0, self.copied_back_to or 0)
+        skipped = skipped.or_more(max(0, target_offset - copied_back_to))  # the target's own, which the source lacks
         return Move(self.read_again(offset, target_offset), skipped)
 
 

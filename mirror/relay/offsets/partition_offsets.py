@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_COUNTED: Final = 100_000
 """So many target offsets are read at most to count the records that the source does not have."""
+_MOST_GAPS: Final = 20
+"""So many gaps between copies are read one by one at most: each takes a request."""
 _UNKNOWN: Final = (Unproved, OffsetOutOfRange, LogTruncated, CorruptBatch, BatchTooLarge, FlowError)
 """Errors of reading a hole; a FlowError is that of the flow's transform, which may have been edited."""
 
@@ -144,6 +146,29 @@ class PartitionOffsets:
         """Whether all committed records between two offsets of the target are known as copies. Raises KafkaError."""
         copies = count_copies(self.index, Offsets(), Offsets(target_start, target_end))
         return copies.is_exact and copies.records == self._count(target_start, target_end)
+
+    def copies_end(self, start: int, end: int, most: int) -> int:
+        """Return up to where all committed records of the target in [start, end) are known as copies.
+
+        At most ``most`` offsets are read at once, and few gaps between copies, which markers leave. Raises KafkaError.
+        """
+        at = start = max(start, self.starts.target)
+        copies = self.copies(Offsets(), Offsets(start, end))
+        if end <= start or (copies.is_exact and copies.records == end - start):
+            return max(at, end)
+        if copies.is_exact and end - start <= most and copies.records == self._count(start, end):
+            return end
+        parts = list(self.index.parts(Offsets(), Offsets(start, end)))
+        holes = [one for one in parts if isinstance(one, Hole) and self._most_in(one, Offsets(), Offsets(start, end))]
+        end, left = min([end, *(one.target_start for one in holes)]), _MOST_GAPS
+        extents = sorted((one.target, one.length) for one in parts if not isinstance(one, Hole))
+        for target, length in (*extents, (end, 0)):
+            if at < (gap_end := min(target, end)):
+                left -= 1
+                if left < 0 or gap_end - at > most or self._count(at, gap_end):
+                    return at
+            at = max(at, min(target + length, end))
+        return max(at, start)
 
     def _present(self, found: Translation, start: int, there: _Translate, back: _Translate) -> Translation:
         """Return the first offset from ``start`` on for what the log, which begins there now, has deleted.
