@@ -92,14 +92,11 @@ def _decide(  # noqa: PLR0911 - one for each step
         return Next(act=Act.END, record=record, why='the old cluster has no authorizer: use fence = "hook"')
     if wish.lift:
         return _lift(record, facts, now_ms)
-    if back.lifted_ms:
-        return Next(act=Act.END, record=record, why="its denials are removed: nothing is left to do")
+    if why := _missing(back, facts, terms):
+        return _again(record, why)
     if not back.shown_ms:
         return _fence(record, facts, terms, now_ms)
-    if terms.fence == "acl" and (lost := _not_denied(back, facts)):
-        why = f"not all brokers of the old cluster deny {lost} any more: create these denials again, and repeat this"
-        return Next(act=Act.END, record=record, why=why)
-    if not back.ends:
+    if not back.ends and facts.ends != {}:  # empty: no fenced topic is left
         return _end(record, facts, now_ms)
     if not back.located_ms:
         return Next(act=Act.LOCATE, record=record)
@@ -117,6 +114,8 @@ def applied(record: SwitchRecord, act: Act, result: StepResult, now_ms: int) -> 
         case Act.LOCATE:
             broken = tuple(result.evidence.get("", "").split())
             starts = {topic: tuple(map(int, text.split(","))) for topic, text in result.evidence.items() if topic}
+            # Where a tail has begun, its export has: behind a fence that begins again, the progress may be at its end.
+            starts = {topic: (first := back.starts.get(topic, ())) + of[len(first) :] for topic, of in starts.items()}
             back = replace(back, starts=starts, broken=broken, located_ms=now_ms)
         case Act.EXPORT:
             back = replace(back, exported=tuple(sorted(result.evidence)))
@@ -148,8 +147,8 @@ def _fence(record: SwitchRecord, facts: OldFacts, terms: Terms, now_ms: int) -> 
         intent = replace(
             back,
             topics=tuple(sorted(facts.topics)),
-            denied=tuple(sorted(facts.topics.keys() - set(facts.denied))),
-            denied_groups=tuple(sorted({*facts.groups} - {*facts.read_denied})),
+            denied=tuple(sorted({*back.denied} | (facts.topics.keys() - {*facts.denied}))),
+            denied_groups=tuple(sorted({*back.denied_groups} | ({*facts.groups} - {*facts.read_denied}))),
             fence_ms=now_ms,
         )
         return Next(act=Act.FENCE, record=replace(record, fence=terms.fence, failback=intent))
@@ -158,6 +157,26 @@ def _fence(record: SwitchRecord, facts: OldFacts, terms: Terms, now_ms: int) -> 
     if {*back.denied} <= {*facts.denied} and {*back.denied_groups} <= {*facts.read_denied}:
         return Next(act=Act.WAIT, record=record, why="not all brokers of the old cluster show the denials yet")
     return Next(act=Act.FENCE, record=record)
+
+
+def _missing(back: FailbackRecord, facts: OldFacts, terms: Terms) -> str:
+    """Return why nothing fences any more what was fenced; empty if it is."""
+    if back.lifted_ms:
+        return "its denials are removed"
+    lost = _not_denied(back, facts) if back.shown_ms and terms.fence == "acl" else ""
+    return lost and f"not all brokers of the old cluster deny {lost} any more"
+
+
+# Invariant: Behind a fence that was away, the tail ends later: what was written meanwhile is found and exported, too.
+# Test: tests/switch/failback/test_failback_on_fakes.py::test_what_is_written_while_denials_are_missing_is_exported_too
+def _again(record: SwitchRecord, why: str) -> Next:
+    """Begin the fence again; the tails still begin where they did, as their exports do."""
+    back = record.failback
+    if back.released_ms or (back.lifted_ms and back.broken):
+        rest = "nothing is left to do" if back.lifted_ms else "create these denials again"
+        return Next(act=Act.END, record=record, why=f"{why}: {rest}")
+    back = replace(back, fence_ms=0, shown_ms=0, ends={}, located_ms=0, exported=(), skipped=(), lifted_ms=0)
+    return Next(act=Act.STORE, record=replace(record, failback=back), why=f"{why}: the fence begins again")
 
 
 def _not_denied(back: FailbackRecord, facts: OldFacts) -> str:

@@ -73,9 +73,22 @@ def test_the_tail_ends_only_behind_a_fence_that_each_broker_shows(facts: OldFact
     assert decide(back)[0].act is Act.LOCATE
 
 
-def test_a_fence_that_somebody_removes_ends_the_command() -> None:
-    found, _ = decide(FOUND, replace(DENIED, denied_everywhere={"t"}))
-    assert (found.act, "deny WRITE on topic u any more" in found.why) == (Act.END, True), found.why
+def test_a_fence_that_was_removed_begins_again_unless_the_flows_are_released() -> None:
+    facts = replace(DENIED, denied={"t"}, denied_everywhere={"t"})
+    exported = replace(FOUND, exported=("t",), skipped=("t",))
+    found, back = decide(exported, facts)
+    assert (found.act, "deny WRITE on topic u any more: the fence begins again" in found.why) == (Act.STORE, True)
+    found, back = decide(back, facts)
+    assert (found.act, back.denied, back.denied_groups) == (Act.FENCE, ("u",), ("g",))
+    assert (back.ends, back.starts, back.exported, back.skipped) == ({}, FOUND.starts, (), ())
+    later = after(replace(back, shown_ms=NOW, ends={"t": (11, 5), "u": (4,)}), Act.LOCATE, t="9,5,0", u="4")
+    assert later.starts == {"t": (7, 5, 0), "u": (4,)}, "where the export has begun"
+    assert decide(replace(exported, released_ms=1), facts)[0].act is Act.END
+
+
+def test_an_old_cluster_without_any_of_the_topics_is_searched() -> None:
+    found, _ = decide(replace(FENCED, topics=(), denied=()), replace(DENIED, topics={}, ends={}))
+    assert found.act is Act.LOCATE
 
 
 def test_the_tail_is_what_the_search_has_found() -> None:
@@ -121,7 +134,9 @@ def test_exactly_the_denials_of_this_switch_are_lifted() -> None:
     found, back = decide(FOUND, free, lift)
     assert (found.act, back.lifted_ms) == (Act.STORE, NOW)
     assert decide(back, free, lift)[0].act is Act.END
-    assert decide(back, free)[0].act is Act.END
+    assert decide(replace(back, released_ms=1), free)[0].act is Act.END
+    found, again = decide(back, free)
+    assert (found.act, again.lifted_ms, again.fence_ms) == (Act.STORE, 0, 0), "nothing was released yet"
 
 
 def test_a_hook_fences_and_lifts() -> None:

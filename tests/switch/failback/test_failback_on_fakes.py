@@ -19,6 +19,7 @@ from mirror.relay.progress.committed import lazy_group_of, read_progress
 from mirror.relay.progress.flow_topic import group_topic_of, latch_topic_of, switch_topic_of
 from mirror.relay.progress.latch import Role, read_latch, set_latch
 from mirror.runtime.clock import SystemClock
+from mirror.switch.acl_fence import exactly
 from mirror.switch.command import CommandOutcome, SwitchCommand
 from mirror.switch.failback import exporting, tail
 from mirror.switch.failback.deciding import Wish, failback, spans
@@ -197,6 +198,25 @@ def test_the_denials_are_created_shown_and_removed_exactly(returned: Returned) -
         assert returned.run(Wish(lift=True)).status == 0
         assert {*admin.describe_acls()} == {*others}
     assert TAIL not in returned.pair.target.topics
+
+
+def test_what_is_written_while_denials_are_missing_is_exported_too(returned: Returned) -> None:
+    assert returned.run(Wish()).status == 0
+    with Admin({"bootstrap.servers": returned.pair.source.bootstrap}) as admin:
+        admin.delete_acls([exactly(write_denial("t"))])
+        returned.pair.write(b"lost 3")
+        assert returned.run(Wish(export=True)).status == 0
+        assert {*admin.describe_acls()} == {write_denial("t")}
+    assert [one.value for one in returned.exported()] == [b"lost %d" % n for n in range(4)]
+    returned.copy()
+    assert returned.target_values()[-2:] == [b"new 0", b"new 1"]
+
+
+def test_denials_that_are_lifted_too_early_are_created_again(returned: Returned) -> None:
+    assert returned.run(Wish(lift=True)).status == 0
+    assert returned.run(Wish(export=True)).status == 0
+    assert len(returned.exported()) == 3
+    assert not read_latch(returned.options, FLOW).is_held
 
 
 def test_what_the_flow_is_to_append_is_confirmed_and_then_copied(returned: Returned) -> None:
