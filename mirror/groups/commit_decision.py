@@ -29,6 +29,8 @@ class Reason(enum.StrEnum):
 
     NOT_COPIED = "not-copied-yet"
     """The records in front of the position are not all copied: the target's position is where the copy ends."""
+    NOT_COPIED_BACK = "not-copied-back"
+    """The target has records that the flow in the other direction has not copied: its position is in front of them."""
     ACTIVE = "active-on-target"
     """The group has members on the target."""
     TAKEN_OVER = "taken-over"
@@ -160,6 +162,8 @@ class Observed:
     intent: Intent | None = None
     resumed: int | None = None
     """The target's offset at which the user has resumed the group, if no intent has been stored since."""
+    waits_for_back: bool = False
+    """Whether the flow in the other direction has to copy before the translation goes ahead."""
     left: bool = False
     """Whether the group has left the target from its offset there, for the source."""
     left_from: int | None = None
@@ -266,7 +270,8 @@ def _of_deleted(seen: Observed, *, delete: bool) -> CommitDecision:
 def wanted_position(seen: Observed, source: int) -> tuple[Position | None, Reason | None]:
     """Return the position that a group at ``source`` would have on the target now, and why it is not the source's."""
     place, offset = seen.translation
-    reason = {Place.NOT_COPIED: Reason.NOT_COPIED, Place.UNKNOWN: Reason.UNKNOWN}.get(place, _of_loss(seen))
+    not_copied = Reason.NOT_COPIED_BACK if seen.waits_for_back else Reason.NOT_COPIED
+    reason = {Place.NOT_COPIED: not_copied, Place.UNKNOWN: Reason.UNKNOWN}.get(place, _of_loss(seen))
     if offset is not None:
         return Position(seen.copied_to if place is Place.NOT_COPIED else source, offset), reason
     if seen.standing is not None and seen.target is not None and 0 < seen.standing < seen.target:

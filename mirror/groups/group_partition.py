@@ -15,6 +15,8 @@ from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount
 from mirror.relay.offsets.index import Translation
 
 _NOTHING: Final = CommitDecision(Act.NOTHING)
+_COUNTED: Final = (None, Reason.NOT_COPIED, Reason.NOT_COPIED_BACK)
+"""For these reasons the flow knows what a group reads again."""
 
 
 @dataclass(slots=True)
@@ -127,5 +129,5 @@ def position_of(
         stored_ms=stored_ms,
         pending=pending,
         passed=row.passed,
-        read_again=row.read_again if row.decision.reason in {None, Reason.NOT_COPIED} else NO_COPIES,
+        read_again=row.read_again if row.decision.reason in _COUNTED else NO_COPIES,
     )

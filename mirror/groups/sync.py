@@ -237,7 +237,9 @@ class GroupSync(Closing):
 
     def _is_not_copied(self, group: str) -> bool:
         state = self._states.get(group)
-        return state is not None and any(one.reason is Reason.NOT_COPIED for one in state.positions)
+        return state is not None and any(
+            one.reason in {Reason.NOT_COPIED, Reason.NOT_COPIED_BACK} for one in state.positions
+        )
 
     def _leave_out(self, committed: Mapping[str, Committed | KafkaError], before: AbstractSet[str]) -> None:
         """Set which groups are left out: those of ``before``, and of those that were asked for."""
@@ -397,6 +399,7 @@ class GroupSync(Closing):
             truncated=row.is_truncated,
             passed=row.passed,
             moved=row.moved,
+            waits_for_back=logs.waits_for_back(row.translation),
             intent=None if row.intent is None else row.intent.at(now_ms),
             resumed=self._intents.resumed(row.group, row.target),
             left=has_left(theirs, row.intent, row.at_target),
@@ -473,6 +476,9 @@ def _detail(row: GroupPartition, route: Route, logs: PartitionLogs) -> str:
     match row.decision.reason:
         case Reason.UNKNOWN | Reason.NOT_COPIED:
             return logs.unknown_because
+        case Reason.NOT_COPIED_BACK if row.translation is not None:
+            at = f"{row.target} has records of its own from offset {row.translation.offset} on"
+            return f"{at} that flow {route.flows[-1]} has not copied: run it"
         case Reason.PASSED:
             return passed_text(row.passed, "target")
         case Reason.TRUNCATED:

@@ -31,7 +31,7 @@ from mirror.switch.facts import Facts
 from mirror.switch.hooks import run_hook
 from mirror.switch.machine import Act, StepResult, Terms
 from mirror.switch.proving import flow_of, unproved
-from mirror.switch.readiness import blockers
+from mirror.switch.readiness import blockers, inexact
 from mirror.switch.reading import FactReader, is_alive, writers_of
 from mirror.switch.record import SwitchRecord
 from mirror.switch.record_store import RecordStore
@@ -153,7 +153,10 @@ class ClusterSite(Closing):
             return StepResult(ok=False, why="\n".join(found))
         # What is copied and proved now, producers need not wait for.
         copied = self._copy(record)
-        return self._prove(record) if copied.ok else copied
+        proved = self._prove(record) if copied.ok else copied
+        # Once more: of what was not copied, it was not known where it is.
+        late = [*inexact(self._config, self._switch)] if proved.ok else []
+        return StepResult(ok=False, why="\n".join(late)) if late else proved
 
     def _fence(self, record: SwitchRecord) -> StepResult:
         if record.fence == "hook":

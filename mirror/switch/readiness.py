@@ -11,10 +11,12 @@ from mirror.client import AclFilter, Admin, ResourceType, TopicPartition
 from mirror.cluster.acls import read_denial, write_denial
 from mirror.config.patterns import matches
 from mirror.errors import BrokerError, FlowError, KafkaError, named
+from mirror.groups.commit_decision import Reason
 from mirror.rehearsal.coverage import Waivers
 from mirror.relay.progress.flow_topic import switch_of
 from mirror.relay.progress.latch import read_latch
 from mirror.spark.clusters import open_sides
+from mirror.spark.preflight.flow_groups import open_sync
 from mirror.spark.rehearsing.couplings import couplings, described, outside, partitions_of, remembered, unknown
 from mirror.spark.rehearsing.rehearse import Request, rehearse
 from mirror.switch.acl_fence import denials, lacking, why_not_fenced
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from mirror.switch.reading import FactReader
 
 _log: Final = logging.getLogger(__name__)
+_INEXACT: Final = frozenset((Reason.BEHIND, Reason.NOT_COPIED_BACK, Reason.PASSED, Reason.TRUNCATED, Reason.DELETED))
+"""Reasons that no copy removes, for which a rehearsed group is ready: it skips nothing, or nothing more."""
 
 
 def blockers(config: MirrorConfig, switch: SwitchConfig, reader: FactReader) -> Iterator[str]:
@@ -56,6 +60,25 @@ def blockers(config: MirrorConfig, switch: SwitchConfig, reader: FactReader) -> 
             if not matches(switch.waive, group.group):
                 why = group.reason or next(move.reason for move in group.moves if not move.is_ready)
                 yield f"flow {name}: group {group.group} is not ready ({why}): mirror rehearse --flow {name} says more"
+    yield from inexact(config, switch)
+
+
+# Invariant: A cut-over does not fence producers if it is certain that a group would not be moved exactly behind the
+#   fence.
+# Test: tests/switch/test_exact_groups.py::test_what_the_move_would_wait_for_is_said_before_the_fence
+def inexact(config: MirrorConfig, switch: SwitchConfig) -> Iterator[str]:
+    """Yield a line for each group that would not be in step once all is copied. Raises KafkaError, FlowError."""
+    for name in switch.flows:
+        flow = config.flows[name]
+        if not flow.groups.sync:
+            continue
+        with open_sync(config, flow) as sync:
+            groups = sync.round(write=False).groups
+        for group, state in sorted(groups.items()):
+            found = next((one for one in state.positions if one.reason in _INEXACT), None)
+            if found is not None and not matches(switch.waive, group):
+                why = f"{found.reason}: {found.detail}" if found.detail else f"{found.reason}: {found.target}"
+                yield f"flow {name}: group {group} cannot be moved exactly ({why})"
 
 
 def held(config: MirrorConfig, switch: SwitchConfig) -> Iterator[str]:

@@ -155,8 +155,14 @@ def test_a_group_goes_home_in_front_of_what_only_home_has(site: BothDirections) 
     site.write(B, b"3", b"4")
     site.consume(B, 3)
     assert site.copy_from(B).outcome is Outcome.COMPLETE
-    assert site.round(B).reason is Reason.NOT_COPIED
+    position = site.round(B)
+    assert position.reason is Reason.NOT_COPIED_BACK
+    assert f"{TP} has records of its own from offset {site.committed(A)} on that flow there has not" in position.detail
     assert site.values(A, site.committed(A)) == [b"only at home", b"3", b"4"]
+    site.consume(B, 1)
+    assert site.round(B).reason is Reason.NOT_COPIED_BACK, "also where no copy is behind the record"
+    site.copy_all()
+    assert site.round(B).reason is None
 
 
 def test_without_the_other_flow_s_progress_nothing_is_guessed(site: BothDirections) -> None:

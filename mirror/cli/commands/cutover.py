@@ -49,7 +49,7 @@ def _state(text: str | None) -> State | None:
 
 def cutover(
     config: Config,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The switch, of a table [switches.NAME].")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The switch, of a table \\[switches.NAME].")],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be done, and what keeps it from beginning; do nothing.")
     ] = False,

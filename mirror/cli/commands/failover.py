@@ -47,7 +47,7 @@ def _state(text: str | None) -> State:
 
 def failover(
     config: Config,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The switch, of a table [switches.NAME].")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The switch, of a table \\[switches.NAME].")],
     assess: Annotated[
         bool, typer.Option("--assess", help="Show what the target has, and by when; change nothing.")
     ] = False,

@@ -76,6 +76,19 @@ class BothDirectionsPartition(PartitionLogs):
             found = found._replace(place=Place.END)
         return found, offset
 
+    def waits_for_back(self, found: Translation) -> bool:
+        """Whether the target has a record of its own there that the source lacks, as far as it is certain.
+
+        What is behind the copies that are known may be copies of what is not committed as copied. Raises KafkaError.
+        """
+        at = self.copied_back_to
+        if found.place is not Place.NOT_COPIED or found.offset != at or at is None or self.offsets is None:
+            return False
+        index, ends = self.offsets.index, self.seen[-1]
+        if at < min(index.known_target_end, ends.target):
+            return True
+        return self.offsets.records_between(at, ends.target) > max(0, ends.source - index.copied_to)
+
     def _has_only_copies(self, copies: PartitionOffsets, start: int, end: int) -> bool:
         """Whether the source has only copies there: of few offsets, that is read, and once."""
         if end - start > _MOST_READ:

@@ -121,6 +121,10 @@ class PartitionLogs:
             return Translation(Place.NOT_COPIED, found.target_start), found.start
         return self.offsets.translate(offset, found), self.offsets.index.copied_to
 
+    def waits_for_back(self, found: Translation) -> bool:  # noqa: ARG002 - what both sides feed waits for it
+        """Whether the flow in the other direction has to copy before a translation goes ahead. Raises KafkaError."""
+        return False
+
     def passed(self, offset: int, found: Translation) -> int:
         """Count the records from a source offset on that the target has deleted in front of its translation.
 

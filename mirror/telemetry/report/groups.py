@@ -14,6 +14,10 @@ _MAX_CHARACTERS: Final = 200
 
 MEANINGS: Final[dict[str, str]] = {
     Reason.NOT_COPIED: "The group is ahead of the copy. On the target it is where the copy ends, and follows that.",
+    Reason.NOT_COPIED_BACK: (
+        "The target has records that the flow in the other direction has not copied to the source. On the target the"
+        " group is in front of them: run that flow."
+    ),
     Reason.ACTIVE: "The group has members on the target: it has moved there, and is left alone.",
     Reason.TAKEN_OVER: (
         "A consumer has committed another offset on the target, and is left alone. mirror groups --resume GROUP has the"
