@@ -64,6 +64,11 @@ def named(kind: str, names: Sequence[str]) -> str:
     return f"{kind}{'s' if len(names) > 1 else ''} {', '.join(names[:MAX_NAMES_SHOWN])}{more}"
 
 
+def of_flow(flow: str, line: str) -> str:
+    """Return ``line`` with the flow that it is about in front, unless it begins with that."""
+    return line if line.startswith((f"flow {flow}: ", f"flow {flow} ")) else f"flow {flow}: {line}"
+
+
 def printable(text: str) -> str:
     """Return ``text`` with line breaks, control and escape characters replaced by their escape sequences.
 

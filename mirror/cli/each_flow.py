@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 import typer
 
 from mirror.cli.console import print_error, print_notice, print_warning
-from mirror.errors import FlowError, FlowHeld, MirrorError, named
+from mirror.errors import FlowError, FlowHeld, MirrorError, named, of_flow
 from mirror.exit_status import ATTENTION, DONE, FAILED, HELD
 from mirror.spark.clusters import Clusters
 from mirror.spark.preflight.flow_checks import Findings, check_flows
@@ -86,8 +86,7 @@ class _ErrorOfFlow(FlowError):
 
 
 def _with_flow_name(flow: FlowConfig, error: MirrorError) -> FlowError:
-    prefix = f"flow {flow.name}: "
-    lines = [line if line.startswith(prefix) else prefix + line for line in str(error).splitlines()]
+    lines = [of_flow(flow.name, line) for line in str(error).splitlines()]
     error_of_flow = _ErrorOfFlow("\n".join(lines))
     error_of_flow.__cause__ = error
     return error_of_flow

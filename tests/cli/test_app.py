@@ -67,6 +67,11 @@ def test_help_names_every_command_without_its_module() -> None:
         assert name in result.stdout
 
 
+@pytest.mark.parametrize("command", ["cutover", "failover"])
+def test_the_help_of_a_switch_names_its_table(command: str) -> None:
+    assert "[switches.NAME]" in CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "120"}).stdout
+
+
 def test_check_config_as_json() -> None:
     result = CliRunner().invoke(app, ["check-config", "--config", str(EXAMPLE), "--json"])
     described = json.loads(result.stdout)

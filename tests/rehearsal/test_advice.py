@@ -16,7 +16,10 @@ from mirror.relay.progress.target_log import TargetMark, deleted_text, recreated
 from mirror.telemetry.report.advice import ADVICE
 
 _AHEAD, _BACK = Advice("f", "paris", "berlin"), Advice("f", "berlin", "paris", reverse=True)
-_READY = {Reason.NOT_COPIED, Reason.BEHIND, Reason.TRUNCATED, Reason.DELETED, Reason.NO_CONSUMERS, BackReason.BEHIND}
+_READY = {
+    *(Reason.NOT_COPIED, Reason.NOT_COPIED_BACK, Reason.BEHIND, Reason.TRUNCATED, Reason.DELETED, Reason.NO_CONSUMERS),
+    BackReason.BEHIND,
+}
 """With these a group is ready."""
 _TP = TopicPartition("paris.t", 0)
 

@@ -215,7 +215,7 @@ def _run_flow(
     try:
         run.run(lambda _: None)
     except Exception as error:  # noqa: BLE001  (a failed flow does not stop the next flow)
-        report.failed(error, consoles.report(error, debug=options.debug, prefix=f"flow {report.flow}: "))
+        report.failed(error, consoles.report(error, debug=options.debug, flow=report.flow))
     except BaseException:  # a signal, or the interrupt of a notebook's cell
         report.cut_short = True
         raise

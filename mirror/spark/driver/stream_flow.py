@@ -148,7 +148,7 @@ class StreamFlow:
             return Lost(line, outage=True)
         if parts.options.debug or not isinstance(error, MirrorError):
             reported = error if isinstance(error, Exception) else FlowError(line)
-            parts.consoles.report(reported, debug=parts.options.debug, prefix=f"flow {self.name}: ")
+            parts.consoles.report(reported, debug=parts.options.debug, flow=self.name)
         if isinstance(error, FlowHeld) and not isinstance(error, MirrorMakerResumed):
             return Latched(line)
         is_refused = isinstance(error, ConfigError | FlowError | NotRetriable) and not isinstance(

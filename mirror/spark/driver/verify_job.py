@@ -118,9 +118,9 @@ def _verify(
         verifier.verify(flow, report)
     except Py4JJavaError as error:
         failure = FlowError(f"Spark could not compare: {'; '.join(error_lines(error))}")
-        report.error = consoles.report(failure, debug=options.debug, prefix=f"flow {flow.name}: ")
+        report.error = consoles.report(failure, debug=options.debug, flow=flow.name)
     except Exception as error:  # noqa: BLE001
-        report.error = consoles.report(error, debug=options.debug, prefix=f"flow {flow.name}: ")
+        report.error = consoles.report(error, debug=options.debug, flow=flow.name)
     report.ended = datetime.now(UTC)
 
 

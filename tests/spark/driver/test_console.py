@@ -123,3 +123,11 @@ def test_the_summary_of_another_run_is_not_printed(tmp_path: Path, consoles: Con
     with pytest.raises(FlowError, match="not begun"), summarized(report, consoles):
         raise FlowError("not begun")
     assert _printed(tmp_path) == ""
+
+
+def test_the_line_of_an_error_has_its_flow_once(capfd: pytest.CaptureFixture[str]) -> None:
+    consoles = Consoles()
+    for text in ("flow f is held since 8", "flow f: broken", "broken", "flow fg is held since 8"):
+        consoles.report(FlowError(text), debug=False, flow="f")
+    lines = ["flow f is held since 8", "flow f: broken", "flow f: broken", "flow f: flow fg is held since 8"]
+    assert capfd.readouterr().err.splitlines() == [f"mirror: {line}" for line in lines]

@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # ships no types
 from pyspark import SparkContext
 
-from mirror.errors import printable
+from mirror.errors import of_flow, printable
 from mirror.spark.driver.launch.submission import ENCODING, STDERR_PIPE, STDOUT_PIPE, TERMINALS
 from mirror.spark.driver.launch.unfailing_output import unfailing
 from mirror.spark.driver.output.error_report import error_lines, is_expected, unexpected_hint
@@ -101,14 +101,14 @@ class Consoles:
         """Print information on stderr, one line each."""
         self._print("INFO", text, _marked("mirror: info", text))
 
-    def report(self, error: Exception, *, debug: bool, prefix: str = "") -> str:
-        """Print ``error`` on stderr, each line with ``prefix``, and return it as one line without the prefix.
+    def report(self, error: Exception, *, debug: bool, flow: str = "") -> str:
+        """Print ``error`` on stderr, each line with the ``flow`` in front, and return it as one line without that.
 
         With ``debug`` also print its traceback.
         """
         lines = error_lines(error)
         for line in lines:
-            self.error(line if line.startswith(prefix) else prefix + line)
+            self.error(of_flow(flow, line) if flow else line)
         if debug:
             self.traceback("".join(traceback.format_exception(error)))
         elif not is_expected(error):
