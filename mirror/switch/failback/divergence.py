@@ -32,6 +32,7 @@ from mirror.relay.partition.writers.fence import (
 from mirror.relay.progress.committed import Beginning, Progress
 from mirror.relay.progress.flow_topic import cluster_options
 from mirror.relay.progress.position import Appenders, FoundPosition, PositionQuery
+from mirror.relay.progress.target_log import TargetMark
 from mirror.switch.failback.tail import Span
 
 if TYPE_CHECKING:
@@ -52,7 +53,11 @@ def find_positions(
 
     Raises KafkaError; FlowError ``position-unproved`` where that cannot be shown.
     """
-    with _Positions(config, flow, timeout_ms) as positions:
+
+    def lost(tp: TopicPartition) -> Progress:
+        raise FlowError(f"progress-lost: flow {flow.name} has no progress in {tp} any more")
+
+    with _Positions(config, flow, timeout_ms, lost) as positions:
         return {tp: progress.offset for tp, progress in positions.each(tps, lambda _, progress: progress).items()}
 
 
@@ -61,13 +66,27 @@ def skip_tails(
 ) -> None:
     """Have the flow go on behind these offsets of the old cluster, which it never copies; it may be repeated.
 
-    The offset index gets a segment without copies, so that groups pass the tail, and verification begins behind it.
+    Where nothing was copied, its copy begins there. The offset index gets a segment without copies, so that groups
+    pass the tail, and verification begins behind it.
     Raises KafkaError, FlowError.
     """
     if not spans:
         return
     with Admin(config.clusters[flow.source].client_options()) as source:
         ends = source.list_offsets(dict.fromkeys(spans, LATEST), isolation="read_uncommitted", timeout_ms=timeout_ms)
+        cluster_id = source.describe_cluster(timeout_ms=timeout_ms).cluster_id
+        topics = source.describe_topics({tp.topic for tp in spans}, timeout_ms=timeout_ms)
+
+    def begun(tp: TopicPartition) -> Progress:
+        return Progress(
+            offset=spans[tp].end,
+            leader_epoch=None,
+            source_cluster_id=cluster_id,
+            topic_id=str(topics[tp.topic].topic_id or ""),
+            target=_end_of(config, flow, tp, timeout_ms),
+            generation=now_ms,
+            series=now_ms,
+        )
 
     def behind(tp: TopicPartition, found: Progress) -> Progress:
         assert found.target is not None  # noqa: S101 - the search needs it
@@ -89,8 +108,22 @@ def skip_tails(
         for error in topic.write({key_of(tp, segment): segment}, timeout_ms).values():
             raise error
 
-    with _Positions(config, flow, timeout_ms) as positions:
+    with _Positions(config, flow, timeout_ms, begun) as positions:
         positions.each(spans, behind, write)
+
+
+def _end_of(config: MirrorConfig, flow: FlowConfig, tp: TopicPartition, timeout_ms: int) -> TargetMark:
+    """Return the end of a partition's log on the flow's target. Raises KafkaError, FlowError."""
+    with Admin(config.clusters[flow.target].client_options()) as target:
+        topic = target.describe_topics([tp.topic], partial=True, timeout_ms=timeout_ms).get(tp.topic)
+        if topic is None or tp.partition >= len(topic.partitions):
+            raise FlowError(
+                f"{tp} is missing on {flow.target}, so that its flow cannot go on behind the tail: create it with"
+                " the partitions of the old cluster, and repeat this"
+            )
+        end = target.list_offsets({tp: LATEST}, isolation="read_uncommitted", timeout_ms=timeout_ms)[tp]
+        epoch = end.leader_epoch if end.leader_epoch >= 0 else None
+        return TargetMark(topic_id=str(topic.topic_id or ""), end=end.offset, leader_epoch=epoch)
 
 
 def origin_of(config: MirrorConfig, flow: FlowConfig, timeout_ms: int) -> LocalOrigin | None:
@@ -105,7 +138,11 @@ def origin_of(config: MirrorConfig, flow: FlowConfig, timeout_ms: int) -> LocalO
 class _Positions(Closing):
     """Fences partitions as attempts to copy them do, and finds their exact positions."""
 
-    def __init__(self, config: MirrorConfig, flow: FlowConfig, timeout_ms: int) -> None:
+    def __init__(
+        self, config: MirrorConfig, flow: FlowConfig, timeout_ms: int, begin: Callable[[TopicPartition], Progress]
+    ) -> None:
+        """``begin`` returns the progress of a partition that has none."""
+        self._begin: Final = begin
         self._flow: Final = flow.name
         self._timeout_ms: Final = timeout_ms
         self._options: Final = cluster_options(target_options(config, flow))
@@ -151,7 +188,7 @@ class _Positions(Closing):
             transactions.producer.init_transactions(self._timeout_ms)
             progress = read_latest_progress(self._admin, self._flow, tp, self._timeout_ms).result()
             if progress is None:
-                raise FlowError(f"progress-lost: flow {self._flow} has no progress in {tp} any more")
+                progress = self._begin(tp)
             found = fence_and_find(transactions, finding, progress, progress.way, self._timeout_ms).result().progress
             changed = change(tp, found)
             if changed != found:

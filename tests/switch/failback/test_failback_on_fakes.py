@@ -15,7 +15,7 @@ from mirror.config.load import load
 from mirror.errors import FlowError
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.way import Way
-from mirror.relay.progress.committed import lazy_group_of, read_progress
+from mirror.relay.progress.committed import group_of, lazy_group_of, read_progress
 from mirror.relay.progress.flow_topic import group_topic_of, latch_topic_of, switch_topic_of
 from mirror.relay.progress.latch import Role, read_latch, set_latch
 from mirror.runtime.clock import SystemClock
@@ -151,6 +151,32 @@ def test_a_progress_that_is_a_lower_bound_is_found_in_the_log(by_sequences: Retu
     found = by_sequences.run(Wish(export=True))
     assert spans(found.record.failback, "t") == ((10, 13),)
     assert [one.value for one in by_sequences.exported()] == [b"lost 0", b"lost 1", b"lost 2"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_flow_begins_behind_the_tail_of_a_partition_that_it_has_never_copied(
+    returned: Returned, *, exists: bool
+) -> None:
+    target = returned.pair.target
+    for group in (group_of(FLOW, TP), lazy_group_of(FLOW, TP)):
+        target.groups.pop(group, None)
+    returned.record = replace(returned.record, copied={}, topic_ids={})
+    returned.site.store(returned.record)
+    if not exists:
+        del target.topics["t"]
+        operator = Operator(returned.site, TERMS, "me", SystemClock().unix_ms, failback(Wish(export=True)))
+        operator.claim((FLOW,), ("paris", "berlin"))
+        lines = [operator.turn().why for _ in range(9)]
+        assert "t-0 is missing on berlin" in lines[-1]
+        operator.leave()
+        target.add_topic("t")
+    before = returned.target_values()
+    assert returned.run(Wish(export=True)).status == 0
+    assert len(returned.exported()) == 13
+    assert not read_latch(returned.options, FLOW).is_held
+    returned.pair.write(b"after")
+    returned.copy()
+    assert returned.target_values() == [*before, b"after"]
 
 
 class Killed(BaseException):
