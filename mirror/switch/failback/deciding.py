@@ -48,6 +48,8 @@ class OldFacts(Facts):
     """The groups on which each broker shows the denial of READ."""
     has_authorizer: bool = True
     """Whether the old cluster knows ACLs; True with ``fence = "hook"``."""
+    unguarded: str = ""
+    """A topic or group that no ACL concerns, and why it is not fenced; empty if there is none."""
     appends: Collection[str] = ()
     """The topics whose tail the flow is to append, by ``append-tail``; compacted ones are not among them."""
 
@@ -136,13 +138,15 @@ def applied(record: SwitchRecord, act: Act, result: StepResult, now_ms: int) -> 
 # Invariant: Before anything of the tail is read, each broker of the old cluster denies WRITE on its topics and READ on
 #   its groups, and exactly the denials that were created are stored before.
 # Test: tests/switch/failback/test_deciding.py::test_the_tail_ends_only_behind_a_fence_that_each_broker_shows
-def _fence(record: SwitchRecord, facts: OldFacts, terms: Terms, now_ms: int) -> Next:
+def _fence(record: SwitchRecord, facts: OldFacts, terms: Terms, now_ms: int) -> Next:  # noqa: PLR0911 - one for each step
     back = record.failback
     if terms.fence == "hook":
         intent = back if back.fence_ms else replace(back, topics=tuple(sorted(facts.topics or ())), fence_ms=now_ms)
         return Next(act=Act.FENCE, record=replace(record, fence=terms.fence, hook_fenced=True, failback=intent))
     if facts.topics is None or facts.denied is None:
         return Next(act=Act.WAIT, record=record, why="the topics and the ACLs of the old cluster cannot be read")
+    if not back.fence_ms and facts.unguarded:
+        return Next(act=Act.END, record=record, why=f"{facts.unguarded}; create the ACLs of its clients first")
     if not back.fence_ms:
         intent = replace(
             back,

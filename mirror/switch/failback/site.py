@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from mirror.client import Admin, ConfigResource, TopicPartition
+from mirror.client import AclFilter, Admin, ConfigResource, ResourceType, TopicPartition
 from mirror.closing import Closing
 from mirror.cluster.acls import read_denial, write_denial
 from mirror.config.patterns import matches
@@ -17,7 +17,7 @@ from mirror.runtime.clock import SystemClock
 from mirror.spark.holding import release
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight.flow_groups import rules_of
-from mirror.switch.acl_fence import DENIALS, GROUP_DENIALS, denials, denied, exactly
+from mirror.switch.acl_fence import DENIALS, GROUP_DENIALS, denials, denied, exactly, why_not_fenced
 from mirror.switch.failback.deciding import OldFacts, exported, spans
 from mirror.switch.failback.divergence import find_positions, skip_tails
 from mirror.switch.failback.exporting import export_tails
@@ -33,7 +33,7 @@ from mirror.wire.error_codes import SECURITY_DISABLED
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from mirror.client import AclFilter, TopicDescription
+    from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
     from mirror.switch.facts import Facts
@@ -118,16 +118,26 @@ class FailbackSite(Closing):
         topics, everywhere = self._denied(DENIALS) if acls else (None, None)
         groups, groups_everywhere = self._denied(GROUP_DENIALS) if acls else (frozenset[str](), frozenset[str]())
         fenced = {name: listed[name] for name in back.topics if name in listed}
+        of_flows = () if back.fence_ms else self._groups(selected)
         return OldFacts(
             topics={name: len(one.partitions) for name, one in selected.items()},
             denied=topics,
             denied_everywhere=everywhere,
-            groups=() if back.fence_ms else self._groups(selected),
+            groups=of_flows,
             read_denied=groups,
             read_denied_everywhere=groups_everywhere,
             ends=ends_of(self.source, fenced) if back.shown_ms and not back.ends else None,
+            unguarded=self._unguarded(selected, of_flows) if acls and not back.fence_ms else "",
             appends=self._appends(back.starts),
         )
+
+    def _unguarded(self, topics: Collection[str], groups: Collection[str]) -> str:
+        """Return the first topic or group that an ACL would not fence as it should, and why; empty without one."""
+        for kind, names in ((ResourceType.TOPIC, topics), (ResourceType.GROUP, groups)):
+            acls = self.source.describe_acls(AclFilter(kind), timeout_ms=CALL_MS) if names else ()
+            for name, why in why_not_fenced(names, acls):
+                return f"{kind.name.lower()} {name}: {why}"
+        return ""
 
     def _denied(self, wanted: AclFilter) -> tuple[frozenset[str], frozenset[str]]:
         """Return what some broker of the old cluster denies, and what each one does."""

@@ -59,6 +59,11 @@ def test_the_denials_that_are_not_there_are_stored_before_they_are_created() -> 
     assert decide(back, facts)[0].act is Act.FENCE
 
 
+def test_what_no_acl_concerns_is_not_closed_by_a_denial() -> None:
+    found, back = decide(FailbackRecord(), replace(DENIED, unguarded="topic t: no ACL"))
+    assert (found.act, back.fence_ms, "create the ACLs of its clients first" in found.why) == (Act.END, 0, True)
+
+
 @pytest.mark.parametrize(
     "facts", [replace(DENIED, denied_everywhere={"t"}), replace(DENIED, read_denied_everywhere=())]
 )

@@ -38,6 +38,11 @@ from tests.relay.fake_pair import FLOW, FakePair
 TP: Final = TopicPartition("t", 0)
 TERMS: Final = Terms(name="s", quiet_ms=0, deadline_ms=20_000)
 TAIL: Final = "t.tail.1"
+GUARDS: Final = [
+    AclBinding(ResourceType.TOPIC, "t", "User:b", AclOperation.READ),
+    AclBinding(ResourceType.GROUP, "g", "User:b", AclOperation.READ),
+]
+"""What no ACL concerns is not fenced."""
 
 
 class Returned:
@@ -51,6 +56,8 @@ class Returned:
         for name in ("t", latch_topic_of(FLOW), group_topic_of(FLOW), switch_topic_of("s")):
             pair.target.add_topic(name)
         self.options = {"bootstrap.servers": pair.target.bootstrap}
+        with Admin({"bootstrap.servers": pair.source.bootstrap}) as admin:
+            admin.create_acls(GUARDS)
         self.copy(way)
         pair.write(b"lost 0", b"lost 1", b"lost 2")
         set_latch(self.options, FLOW, Role.HELD, reason="", by=TERMS.by, now_ms=1)
@@ -218,11 +225,11 @@ def test_the_denials_are_created_shown_and_removed_exactly(returned: Returned) -
         others = [AclBinding(ResourceType.TOPIC, "t", "User:a", AclOperation.WRITE), write_denial("other")]
         admin.create_acls(others)
         found = returned.run(Wish())
-        assert {*admin.describe_acls()} == {*others, write_denial("t"), read_denial("g")}
+        assert {*admin.describe_acls()} == {*GUARDS, *others, write_denial("t"), read_denial("g")}
         back = found.record.failback
         assert (back.denied, back.denied_groups, back.exported) == (("t",), ("g",), ())
         assert returned.run(Wish(lift=True)).status == 0
-        assert {*admin.describe_acls()} == {*others}
+        assert {*admin.describe_acls()} == {*GUARDS, *others}
     assert TAIL not in returned.pair.target.topics
 
 
@@ -232,7 +239,7 @@ def test_what_is_written_while_denials_are_missing_is_exported_too(returned: Ret
         admin.delete_acls([exactly(write_denial("t"))])
         returned.pair.write(b"lost 3")
         assert returned.run(Wish(export=True)).status == 0
-        assert {*admin.describe_acls()} == {write_denial("t")}
+        assert {*admin.describe_acls()} == {*GUARDS, write_denial("t")}
     assert [one.value for one in returned.exported()] == [b"lost %d" % n for n in range(4)]
     returned.copy()
     assert returned.target_values()[-2:] == [b"new 0", b"new 1"]
@@ -320,6 +327,19 @@ def test_what_retention_deletes_of_a_tail_is_passed_with_a_line(returned: Return
     assert returned.run(Wish(export=True)).status == 0
     assert [one.value for one in returned.exported()] == [b"lost 2"]
     assert "t-0: retention has deleted offsets 10 to 12 of the tail" in lines
+
+
+@pytest.mark.parametrize("gone", GUARDS, ids=["topic", "group"])
+def test_a_topic_or_group_that_no_acl_concerns_is_refused_before_anything_is_fenced(
+    returned: Returned, gone: AclBinding
+) -> None:
+    returned.pair.source.groups["g"][TP] = GroupOffset(10, -1, "")
+    returned.pair.source.admin.groups["g"] = FakeGroup()
+    with Admin({"bootstrap.servers": returned.pair.source.bootstrap}) as admin:
+        admin.delete_acls([exactly(gone)])
+        found = returned.run(Wish())
+        assert (found.status, f" {gone.name}: no ACL of the source concerns it" in found.lines[0]) == (3, True)
+        assert {*admin.describe_acls()} == {*GUARDS} - {gone}
 
 
 def test_an_old_cluster_without_an_authorizer_needs_a_hook(returned: Returned) -> None:
