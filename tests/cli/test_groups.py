@@ -55,7 +55,7 @@ class Sync:
         self.includes: dict[str, bool] = {}
         self.resumed: list[str] = []
 
-    def __call__(self, _: object, rules: Any, *__: object) -> Self:
+    def __call__(self, _: object, rules: Any, *__: object, **___: object) -> Self:
         self.includes = {name: rules.includes(name) for name in ("billing", "audit", "console-consumer-1")}
         return self
 
