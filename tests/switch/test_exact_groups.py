@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from mirror.client import Admin
 from mirror.config.load import load
 from mirror.config.models import MirrorConfig
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.way import Way
 from mirror.spark.preflight.flow_groups import open_sync
-from mirror.switch.readiness import inexact
+from mirror.switch.readiness import blockers, inexact
+from mirror.switch.reading import FactReader
 from tests.groups.sync_site import GROUP
 from tests.groups.test_both_directions_on_fakes import BothDirections
 from tests.relay.both_directions import FLOWS, A, B
@@ -49,10 +51,26 @@ def test_what_the_move_would_wait_for_is_said_before_the_fence(home: BothDirecti
     (line,) = inexact(config, config.switch("home"))
     assert line.startswith(f"flow {FLOWS[B]}: group {GROUP} cannot be moved exactly (not-copied-back: ")
     assert line.endswith(f"that flow {FLOWS[A]} has not copied: run it)")
+    with Admin(home.options(B)[0]) as source, Admin(home.options(B)[1]) as target:
+        assert line in [
+            *blockers(config, config.switch("home"), FactReader(config, config.switch("home"), source, target))
+        ]
+    home.write(B, *(b"not copied %d" % number for number in range(20)))
+    assert [*inexact(config, config.switch("home"))] == [line], "also while the flow has something to copy"
+    assert home.copy_from(B).outcome is Outcome.COMPLETE
     assert not moved(config)
     home.copy_all()
     assert not [*inexact(config, config.switch("home"))]
     assert moved(config)
+
+
+def test_a_record_behind_all_copies_is_said_before_the_fence(home: BothDirections, tmp_path: Path) -> None:
+    config = configured(home, tmp_path)
+    home.consume(B, 1)
+    assert home.copy_from(B).outcome is Outcome.COMPLETE
+    home.write(A, b"only at home")
+    assert len([*inexact(config, config.switch("home"))]) == 1
+    assert not moved(config)
 
 
 def test_what_the_flow_will_copy_keeps_no_switch_from_its_fence(home: BothDirections, tmp_path: Path) -> None:
