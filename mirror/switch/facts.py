@@ -63,6 +63,8 @@ class Facts:
     """Of a failover: the id of the source's cluster, as the flows knew it."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Of a failover: those on the source, as the flows knew them last."""
+    unguarded: Collection[str] = ()
+    """Of a failover: the topics that no ACL of the source concerns, so that a denial would close them to all."""
 
 
 class Watch:

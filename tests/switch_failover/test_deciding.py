@@ -84,6 +84,18 @@ def test_the_target_opens_with_what_it_has_then() -> None:
     assert done.record.state is State.REVERSED, "the way back is not released"
 
 
+def test_a_topic_that_no_acl_concerns_is_left_open_and_the_record_says_so() -> None:
+    terms = replace(TERMS, although_reachable=True)
+    record = replace(READY, topics=("t", "u"))
+    shown = replace(AWAY, source_away="", denied=set(), denied_everywhere=set(), unguarded={"u"})
+    intent = step(record, shown, terms)
+    assert (intent.act, intent.record.denied) == (Act.FENCE, ("t",))
+    half = step(intent.record, replace(shown, denied={"t"}), terms)
+    assert (half.act, half.record.unfenced) == (Act.WAIT, "")
+    whole = step(intent.record, replace(shown, denied={"t"}, denied_everywhere={"t"}), terms)
+    assert (whole.act, "no ACL of the source concerns topic u" in whole.record.unfenced) == (Act.STORE, True)
+
+
 def test_a_source_that_answers_is_fenced_on_each_broker_before_the_flows_are_held() -> None:
     terms = replace(TERMS, although_reachable=True)
     shown = replace(AWAY, source_away="", denied={"u"}, denied_everywhere=set())

@@ -114,10 +114,14 @@ def _fence(record: SwitchRecord, facts: Facts, terms: Terms, now_ms: int) -> Nex
     if facts.denied is None or facts.denied_everywhere is None:
         return _wait(record, "the ACLs of the source cannot be read")
     if not record.fence_ms:
-        denied = tuple(sorted({*record.topics} - {*facts.denied}))
+        denied = tuple(sorted({*record.topics} - {*facts.denied} - {*facts.unguarded}))
         return Next(act=Act.FENCE, record=replace(record, fence="acl", fence_ms=now_ms, denied=denied))
-    if {*record.topics} <= {*facts.denied_everywhere}:
+    left = {*record.topics} - {*facts.denied_everywhere}
+    if not left:
         return Next(act=Act.STORE, record=replace(record, shown_ms=now_ms).entered(State.FENCED, now_ms))
+    if left <= {*facts.unguarded}:
+        why = f"no ACL of the source concerns {named('topic', sorted(left))}, which a denial would close to all"
+        return Next(act=Act.STORE, record=replace(record, unfenced=why))
     if {*record.denied} <= {*facts.denied}:
         return _wait(record, "waiting until each broker of the source shows the denials")
     return Next(act=Act.FENCE, record=record)

@@ -23,6 +23,7 @@ from mirror.relay.progress.latch import read_latch
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import is_away
 from mirror.spark.ledger.status_table import read_reported
+from mirror.switch.acl_fence import why_not_fenced
 from mirror.switch.facts import Facts
 from mirror.switch.failover.assessment import Assessment, PartitionState, rights_of
 from mirror.switch.reading import FactReader, ends_of, open_transactions
@@ -58,7 +59,11 @@ class StandbyReader(FactReader):
         known = Facts(latches=self._latches(self._flows), source_away=self.source_away())
         if not known.source_away:
             with suppress(KafkaError):  # a broken source may refuse them for ever: a failover does not wait for long
-                known = self._with_fence(known, record)
+                fenced = self._with_fence(known, record)
+                if fenced.denied is not None:
+                    acls = self.source.describe_acls(AclFilter(ResourceType.TOPIC), timeout_ms=_READ_MS)
+                    fenced = replace(fenced, unguarded={name for name, _ in why_not_fenced(record.topics, acls)})
+                known = fenced
         if record.rollback or record.state not in {State.PLANNED, State.MOVED}:
             return known
         known = self._with_copies(known)
