@@ -137,7 +137,12 @@ class Operator:
         return self._act(wanted, facts)
 
     def leave(self) -> None:
-        """Say that this operator does nothing more; never raises. The next one waits if that is not stored."""
+        """Say that this operator does nothing more; never raises. The next one waits if that is not stored.
+
+        Nothing is said while this one still waits: the next has to wait for the same earlier operator.
+        """
+        if self._now_ms() < self._waits_until_ms:
+            return
         with contextlib.suppress(KafkaError, FlowError):
             self._store(replace(self.record, left=True))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, Protocol
 
 from mirror.errors import Fenced, FlowError, KafkaError
@@ -104,11 +105,14 @@ class RecordStore:
 def later_of(on_target: SwitchRecord | None, on_source: SwitchRecord | None) -> SwitchRecord | None:
     """Return the record that counts, if both clusters have one.
 
-    The target is written first; only a rollback without it can be later on the source.
+    The target is written first; only a rollback without it can be later on the source. Claims that did not reach the
+    source have left higher generations on the target: the next one has to be higher still.
     """
     if on_target is None or on_source is None:
         return on_target or on_source
-    return on_source if _is_of_later(on_source, on_target) else on_target
+    if not _is_of_later(on_source, on_target):
+        return on_target
+    return replace(on_source, generation=max(on_source.generation, on_target.generation))
 
 
 def _write(topic: RecordTopic, record: SwitchRecord) -> None:
@@ -128,7 +132,11 @@ def _check_later(found: SwitchRecord | None, record: SwitchRecord) -> None:
         raise SwitchTaken(f"another operator goes on with the switch: {found.operator}")
 
 
+# Invariant: A rollback that one cluster has is the end of its attempt, whatever later claims have stored on the other.
+# Test: tests/switch/test_record.py::test_a_rollback_on_the_source_alone_counts_behind_claims_on_the_target_alone
 def _is_of_later(found: SwitchRecord, record: SwitchRecord) -> bool:
-    return (found.attempt, found.generation) > (record.attempt, record.generation) or (
-        found.generation == record.generation and found.operator != record.operator
-    )
+    if found.attempt != record.attempt:
+        return found.attempt > record.attempt
+    if found.operator == record.operator:
+        return found.generation > record.generation
+    return found.generation >= record.generation or (bool(found.rollback) and not record.rollback)

@@ -24,7 +24,18 @@ from tests.switch.world import BACK, EXPECTED, FLOW, TERMS, TOPICS, Killed, Site
 
 _KILLS: Final = (*[""] * 12, "before store", "after store", "before act", "after act", "half", "stall")
 _EVENTS: Final = (
-    *("", "propagate", "copy", "late", "start", "start and roll back", "seconds 6", "seconds 25", "produce t"),
+    *(
+        "",
+        "propagate",
+        "copy",
+        "late",
+        "start",
+        "start and roll back",
+        "start until ready",
+        "seconds 6",
+        "seconds 25",
+        "produce t",
+    ),
     *("produce u", "bypass", "read", "members", "transaction", "runs", "source away", "target away"),
     *("ann holds", "ann holds back", "ann releases"),
 )
@@ -62,10 +73,11 @@ class Switch(RuleBasedStateMachine):
 
     # --- the operators
 
-    def start(self, rollback: bool) -> None:
+    def start(self, rollback: bool, until: State = State.DONE) -> None:
         self.started += 1
         try:
-            self.operators.append(operator(self.world, self.started, replace(TERMS, rollback=rollback)))
+            terms = replace(TERMS, rollback=rollback, until=until)
+            self.operators.append(operator(self.world, self.started, terms))
         except EXPECTED:
             return
 
@@ -116,7 +128,7 @@ class Switch(RuleBasedStateMachine):
                 world.members = True
                 world.consume()
             case ["start", *how] if len(self.operators) < 2:
-                self.start(rollback=bool(how))
+                self.start(rollback="back" in how, until=State.READY if "until" in how else State.DONE)
             case ["propagate"]:
                 world.propagate()
             case [name, "away"]:

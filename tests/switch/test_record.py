@@ -14,7 +14,7 @@ from mirror.switch.operator import Operator
 from mirror.switch.record import Command, State, SwitchRecord, parse, to_bytes
 from mirror.switch.record_store import RecordStore, SwitchTaken
 from tests.switch.test_machine import FENCED, MOVED, OPEN
-from tests.switch.world import BACK, FLOW, TERMS, Cluster, Site, Topic, World, operator
+from tests.switch.world import BACK, FLOW, TERMS, Cluster, Killed, Site, Topic, World, operator
 
 
 def test_a_record_is_read_as_it_was_stored() -> None:
@@ -95,6 +95,27 @@ def test_an_operator_waits_for_one_that_has_not_said_that_it_ended() -> None:
     assert third.turn().record.fence_ms > 0
     with pytest.raises(SwitchTaken):
         first.turn()
+
+
+def test_an_operator_that_leaves_while_it_waits_has_the_next_one_wait_for_the_same_one() -> None:
+    world = World(set())
+    first, stalled = operator(world, 1)
+    first.turn()
+    stalled.kill = "stall"
+    with pytest.raises(Killed):
+        first.turn()
+    second, _ = operator(world, 2, replace(TERMS, until=State.READY))
+    assert second.turn().act is Act.END
+    second.leave()
+    third, _ = operator(world, 3, replace(TERMS, rollback=True))
+    assert "last call of an earlier operator" in third.turn().why
+    [(until_ms, create)] = stalled.late
+    create()
+    world.now_ms = max(until_ms, world.now_ms + TERMS.takeover_ms + 1)
+    world.propagate()
+    while third.turn().record.state is not State.ROLLED_BACK:
+        world.propagate()
+    assert world.source.denied == set()
 
 
 def test_an_operator_waits_for_a_hook_of_an_earlier_one() -> None:
@@ -224,6 +245,28 @@ def test_a_rollback_removes_the_fence_while_the_target_is_away() -> None:
     found = RecordStore(Topic(world.target), Topic(world.source)).read()
     assert found is not None
     assert found.state is State.ROLLED_BACK
+
+
+def test_a_rollback_on_the_source_alone_counts_behind_claims_on_the_target_alone() -> None:
+    world = World(set())
+    fenced(world)
+    world.target.away = True
+    rolled, _ = operator(world, 2, replace(TERMS, rollback=True))
+    world.target.away, world.source.away = False, True
+    for number in (3, 4):
+        with pytest.raises(KafkaTimeout):
+            operator(world, number)
+    late = Site(world)
+    found = late.read_record()
+    assert found is not None
+    world.source.away = False
+    with pytest.raises(SwitchTaken, match=rolled.record.operator):  # it had read the target alone
+        late.store(replace(found, generation=found.generation + 1, operator="operator 5"))
+    after, _ = operator(world, 6)
+    assert (after.record.rollback, after.record.generation) == ("--rollback", 5)
+    world.now_ms += 25_000
+    with pytest.raises(SwitchTaken):
+        rolled.turn()
 
 
 def test_a_deadline_removes_the_fence_while_the_target_is_away() -> None:
