@@ -75,26 +75,30 @@ class Watch:
 
     def __init__(self) -> None:
         self._last: Mapping[str, tuple[Ends, ...]] = {}
+        self._open_ms = 0
         self.quiet_since_ms: int | None = None
         """Since when nothing has moved; None before the first reading."""
         self.bypassed: tuple[str, ...] = ()
         """Partitions that have grown although the brokers show the fence."""
 
-    # Invariant: A partition that grows behind the fence is a producer that bypasses it, unless a transaction was open
-    #   there, whose marker the coordinator writes, or the brokers may still have had its request.
+    # Invariant: A partition that grows behind the fence is a producer that bypasses it, unless a transaction was open,
+    #   whose marker the coordinator writes, also to partitions without a record of it, or the brokers may still have
+    #   had its request.
     # Test: tests/switch/test_facts.py::test_a_partition_that_grows_behind_the_fence_is_bypassed
     def see(self, ends: Mapping[str, tuple[Ends, ...]], now_ms: int, shown_ms: int) -> None:
         """Take in a reading of ``now_ms``; the brokers show the fence since ``shown_ms``."""
         grown = [
-            (f"{topic}-{partition}", before)
+            f"{topic}-{partition}"
             for topic, of_topic in ends.items()
             for partition, (before, after) in enumerate(zip(self._last.get(topic, ()), of_topic, strict=False))
             if after.high != before.high
         ]
+        if self._is_open(self._last):
+            self._open_ms = now_ms
+        if now_ms - max(shown_ms, self._open_ms) > GRACE_MS and not self.bypassed:
+            self.bypassed = tuple(grown)
         if self.quiet_since_ms is None or grown or self._is_open(ends):
             self.quiet_since_ms = now_ms
-        if now_ms - shown_ms > GRACE_MS and not self.bypassed:
-            self.bypassed = tuple(name for name, before in grown if before.stable == before.high)
         self._last = ends
 
     @staticmethod

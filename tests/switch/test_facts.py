@@ -31,3 +31,13 @@ def test_a_partition_that_grows_behind_the_fence_is_bypassed(
 ) -> None:
     watch = watched(*readings)
     assert (watch.quiet_since_ms, watch.bypassed) == (quiet_since_ms, bypassed)
+
+
+def test_the_marker_of_a_transaction_in_a_partition_without_a_record_of_it_is_no_bypass() -> None:
+    watch = Watch()
+    watch.see({"t": (Ends(10, 5),), "u": (Ends(7, 7),)}, 7_000, 0)
+    watch.see({"t": (Ends(11, 11),), "u": (Ends(7, 7),)}, 8_000, 0)
+    watch.see({"t": (Ends(11, 11),), "u": (Ends(8, 8),)}, 9_000, 0)
+    assert (watch.quiet_since_ms, watch.bypassed) == (9_000, ())
+    watch.see({"t": (Ends(11, 11),), "u": (Ends(9, 9),)}, 13_001, 0)
+    assert watch.bypassed == ("u-0",), "no transaction was open for longer than markers take"
