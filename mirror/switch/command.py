@@ -109,7 +109,7 @@ class SwitchCommand:
         if seen.act is Act.END:
             rolled_back = record.state is State.ROLLED_BACK
             lines = (f"rolled back: {record.rollback}",) if rolled_back else (seen.why,) * bool(seen.why)
-            status = ROLLED_BACK if rolled_back else ATTENTION if seen.why else DONE
+            status = ROLLED_BACK if rolled_back else _refused(record) if seen.why else DONE
             return CommandOutcome(record=record, status=status, lines=lines)
         if seen.act is Act.CHECK and record.state is State.PLANNED:
             return CommandOutcome(record=record, status=ATTENTION, lines=tuple(seen.why.splitlines()))
@@ -155,6 +155,10 @@ def watch_clients(
             on_line(arrivals.arrived.summary())
             return arrivals.arrived
         pause(_PAUSE_S)
+
+
+def _refused(record: SwitchRecord) -> int:
+    return STOPPED_FENCED if record.fences else ATTENTION
 
 
 def status_of_error(record: SwitchRecord, failed: int) -> int:

@@ -10,12 +10,12 @@ import pytest
 from mirror.errors import AuthorizationFailed, Fenced, FlowError, FlowHeld, KafkaTimeout
 from mirror.switch.command import SwitchCommand, status_of_error
 from mirror.switch.facts import Facts, FlowLatch
-from mirror.switch.machine import Act, StepResult
+from mirror.switch.machine import CUTOVER, Act, Next, StepResult
 from mirror.switch.operator import Operator
 from mirror.switch.record import State, SwitchRecord
 from mirror.switch.record_store import SwitchTaken
 from tests.switch.test_machine import FENCED, OPEN
-from tests.switch.world import FLOW, TERMS, World, operator
+from tests.switch.world import FLOW, TERMS, Site, World, operator
 
 
 def run(world: World, lines: list[str], **terms: object) -> tuple[State, int]:
@@ -245,3 +245,14 @@ def test_the_exit_status_of_an_error_says_what_it_leaves() -> None:
     assert status_of_error(OPEN, 1) == 7
     assert status_of_error(replace(FENCED, fence_ms=0), 1) == 1
     assert status_of_error(replace(FENCED, state=State.ROLLED_BACK), 1) == 1
+
+
+@pytest.mark.parametrize(("record", "status"), [(FENCED, 5), (OPEN, 3), (SwitchRecord(state=State.READY), 3)])
+def test_a_refusal_says_whether_producers_are_fenced(record: SwitchRecord, status: int) -> None:
+    world = World(set())
+
+    def refuse(*_: object) -> Next:
+        return Next(act=Act.END, record=record, why="no")
+
+    refusing = Operator(Site(world), TERMS, "o", lambda: 0, replace(CUTOVER, decide=refuse))
+    assert SwitchCommand(refusing, TERMS, lambda _: None, lambda _: "").run().status == status

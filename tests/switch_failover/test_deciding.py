@@ -51,6 +51,8 @@ def test_a_source_that_answers_is_refused_at_each_step_before_open(record: Switc
     found = step(record, replace(AWAY, source_away=""))
     assert (found.act, found.record) == (Act.END, record)
     assert "--although-reachable" in found.why
+    fenced = step(replace(record, fence="acl", fence_ms=NOW), replace(AWAY, source_away=""))
+    assert fenced.why.endswith("--rollback removes the fence")
 
 
 def test_the_copies_are_ended_behind_the_latch_of_this_failover() -> None:

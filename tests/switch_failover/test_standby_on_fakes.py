@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -32,11 +32,11 @@ from mirror.spark.ledger.confirmation import Confirmed
 from mirror.switch.acting import Files
 from mirror.switch.command import SwitchCommand
 from mirror.switch.facts import FlowLatch
-from mirror.switch.failover import standby
+from mirror.switch.failover import site, standby
 from mirror.switch.failover.assessment import rights_of
 from mirror.switch.failover.deciding import FAILOVER
 from mirror.switch.failover.site import FailoverSite
-from mirror.switch.machine import Act, Terms
+from mirror.switch.machine import LEASE_MS, TAKEOVER_MS, Act, Terms
 from mirror.switch.operator import Operator
 from mirror.switch.record import Command, State, begin
 from mirror.wire.records import TRANSACTIONAL
@@ -117,7 +117,15 @@ def test_a_latch_of_another_switch_is_taken_over(there: Standby, monkeypatch: py
     monkeypatch.setattr(holding.Ending, "step", lambda _, __: "")
     set_latch(there.options, FLOW, Role.HELD, reason="cut over", by="switch other", now_ms=1)
     ready = replace(MOVED, state=State.READY)
+    call_ms: list[int] = []
+
+    def held(*args: Any, **options: Any) -> holding.HoldOutcome:
+        call_ms.append(options["call_ms"])
+        return holding.hold(*args, **options)
+
+    monkeypatch.setattr(site, "hold", held)
     assert there.site.act(Act.HOLD, ready, there.site.facts(ready)).ok
+    assert 2 * call_ms[0] + LEASE_MS <= TAKEOVER_MS, "or a latch is stored behind the wait of the next operator"
     latch = read_latch(there.options, FLOW)
     assert (latch.by, latch.generation, latch.is_held) == ("switch s", 2, True)
 

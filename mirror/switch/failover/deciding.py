@@ -40,8 +40,9 @@ def decide(record: SwitchRecord, facts: Facts, watch: Watch, terms: Terms, now_m
     if record.rollback or terms.rollback:
         return roll_back(record if record.rollback else replace(record, rollback="--rollback"), facts, terms, now_ms)
     if not facts.source_away and not terms.although_reachable:
-        held = "; --rollback releases the flows" if record.latches else ""
-        return Next(act=Act.END, record=record, why=_REACHABLE + held)
+        undone = ["removes the fence"] * record.fences + ["releases the flows"] * bool(record.latches)
+        back = f"; --rollback {' and '.join(undone)}" if undone else ""
+        return Next(act=Act.END, record=record, why=_REACHABLE + back)
     if terms.until is not State.DONE and record.state.reaches(terms.until):
         return Next(act=Act.END, record=record)
     if record.state is State.PLANNED:

@@ -14,6 +14,7 @@ from mirror.switch.failover.standby import StandbyReader
 from mirror.switch.failover.standby_record import NoTopic
 from mirror.switch.machine import Act, StepResult, Terms
 from mirror.switch.record_store import RecordStore
+from mirror.switch.record_topic import CALL_MS
 from mirror.takeover.fencing import fence_flow
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class FailoverSite(ClusterSite):
                 expected=seen.generation,
                 takes_over=takes_over(seen, self._terms),
                 until_s=until_s,
+                call_ms=CALL_MS,  # within TAKEOVER_MS: the next operator waits no longer for a latch
             ).running
 
         self._on_progress(f"holding {named('flow', record.flows)}: what was stored before may be sent for some seconds")
