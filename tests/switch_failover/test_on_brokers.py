@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, Producer
 
 from mirror.client import LATEST, Admin, TopicPartition
 from mirror.cluster.acls import write_denial
-from mirror.exit_status import ATTENTION, DONE, HELD
-from tests.alignment.permissions.guarded import create
+from mirror.exit_status import ATTENTION, DONE, HELD, ROLLED_BACK
+from tests.alignment.permissions.guarded import acls, create
 from tests.polling import eventually
 from tests.switch.guarded_pair import TOPICS, Pair, Writer, as_user, pair, read_some
 
@@ -141,3 +141,28 @@ def test_a_killed_source_is_failed_over_without_loss_of_what_was_copied(clusters
     assert sorted(values(clusters)) == sorted(before + new)
     rest = read_some(as_user(clusters.target, "bob"), len(before) - len(read) + len(new))
     assert sorted(read + rest) == sorted(before + new)
+
+
+def test_a_source_that_answers_is_fenced_and_its_acls_come_back_with_a_rollback(clusters: Pair) -> None:
+    writer = Writer(as_user(clusters.source, "alice"), "before")
+    eventually(lambda: len(writer.acknowledged) > 100, what="records", within_s=60)
+    done = run_flow(clusters)
+    assert done.returncode == DONE, done.stderr
+    before = acls(clusters.source)
+    held = mirror(clusters, "failover", "move", "--although-reachable", "--until", "moved", "--json")
+    assert held.returncode == DONE, held.stderr
+    states = [one["state"] for one in json.loads(held.stdout)["steps"]]
+    assert states == ["planned", "ready", "fenced", "moved"]
+    assert len(acls(clusters.source)) == len(before) + 3
+    eventually(lambda: writer.refused > 0, what="a refused record")
+    back = mirror(clusters, "failover", "move", "--rollback")
+    assert back.returncode == ROLLED_BACK, back.stderr
+    assert acls(clusters.source) == before
+    writer.stop()
+    done = run_flow(clusters)
+    assert done.returncode == DONE, done.stderr
+    opened = mirror(clusters, "failover", "move", "--although-reachable", "--json")
+    assert opened.returncode == DONE, opened.stderr
+    refused = Writer(as_user(clusters.source, "alice"), "late")
+    eventually(lambda: refused.refused > 0, what="a refused record")
+    assert not refused.stop()
