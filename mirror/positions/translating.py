@@ -45,15 +45,15 @@ def translate(
                 reason = f"flow {flow.name} does not copy topic {one.topic}"
                 found[one] = _UNKNOWN._replace(reason=reason)
             elif one.tp in opened:
-                found[one] = _position(opened[one.tp], one, target, count=not source_is_away)
+                found[one] = _position(opened[one.tp], one, target)
             else:
                 found[one] = _UNKNOWN._replace(target=target, reason=reasons.get(one.tp, ""))
     return found
 
 
-def _position(offsets: PartitionOffsets, one: SourcePosition, target: TopicPartition, *, count: bool) -> TargetPosition:
+def _position(offsets: PartitionOffsets, one: SourcePosition, target: TopicPartition) -> TargetPosition:
     there = offsets.translate(one.offset)
-    passed = offsets.passed(one.offset, there) if count else 0
+    passed = offsets.passed(one.offset, there)
     reason = offsets.reason if there == UNKNOWN else ""
     return TargetPosition(target, there.place, there.offset, passed, reason)
 

@@ -192,6 +192,9 @@ def test_without_the_source_positions_are_those_of_the_index(
     found = _run(site, "checkpoint", str(TWO), "new")
     assert found.exit_code == 0, found.output
     assert "cluster a does not answer: positions are those of its log as it was copied" in found.stderr
+    (site.folder / "list.csv").write_text(f"orders,0,{LOST}\n")
+    found = _run(site, "translate", "list.csv", "--as", "csv")
+    assert (found.exit_code, "the target has deleted 2 records" in found.stderr) == (3, True), found.output
 
 
 def test_the_property_of_a_sink(site: FlowHarness) -> None:
@@ -215,6 +218,14 @@ def test_the_internal_topics_of_an_application(site: FlowHarness) -> None:
     found = _run(site, "streams", "app")
     for part in ("app-counts-changelog", "copied as a.app-counts-changelog", "its records that are not processed"):
         assert part in " ".join(found.stdout.split())
+
+
+def test_an_application_whose_group_is_renamed_is_named(site: FlowHarness) -> None:
+    site.config.write_text(f'{site.config.read_text()}[flows.f.groups]\nnames = {{ "app" = "eu.app" }}\n')
+    _commit("app", orders=7)
+    found = _run(site, "streams", "app")
+    assert found.exit_code == 3
+    assert "application app: its positions are those of group eu.app on cluster b" in found.stderr
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,12 @@ def streams(
         Terminal().print(table)
     print_notice("delete the folder state.dir of each instance: it has offsets of the source's changelogs")
     exact = all(one.is_ready for one in topics) and not any(found[one.position].problem for one in listed)
+    if (renamed := site.flow.groups.target_group(application)) != application:
+        print_warning(
+            f"application {printable(application)}: its positions are those of group {printable(renamed)} on cluster"
+            f" {site.flow.target}, where it would not begin with them: leave the group out of groups.names"
+        )
+        exact = False
     raise typer.Exit(DONE if exact else ATTENTION)
 
 
