@@ -38,16 +38,18 @@ class RecordStore:
         self._target: Final = target
         self._source: Final = source
         self._taken: SwitchTaken | None = None
+        self._seen: Final[dict[RecordTopic, SwitchRecord | None]] = {}
+        """What was read last of each topic: a claim continues it."""
         self.away: KafkaError | None = None
         """Why only one cluster has the last record: the target, which may be enough, or either, of a rollback."""
 
     def read(self) -> SwitchRecord | None:
         """Return the later record of both clusters; of one, if the other is away. Raises KafkaError, FlowError."""
         try:
-            on_target = self._target.read()
+            on_target = self._read(self._target)
         except KafkaError as error:
             try:
-                on_source = self._source.read()
+                on_source = self._read(self._source)
             except KafkaError:
                 on_source = None
             if on_source is None:
@@ -56,9 +58,13 @@ class RecordStore:
         if on_target is not None and on_target.state.is_open:
             return on_target
         try:
-            return later_of(on_target, self._source.read())
+            return later_of(on_target, self._read(self._source))
         except KafkaError:
             return on_target
+
+    def _read(self, topic: RecordTopic) -> SwitchRecord | None:
+        self._seen[topic] = found = topic.read()
+        return found
 
     # Invariant: An operator stores nothing once a later one has claimed the switch: it fences first, and reads then.
     # Test: tests/switch/test_model.py::test_operators_that_are_killed_anywhere_lose_nothing
@@ -74,14 +80,14 @@ class RecordStore:
 
     def _store(self, record: SwitchRecord) -> None:
         try:
-            _write(self._target, record)
+            self._write(self._target, record)
         except KafkaError as error:
             if isinstance(error, Fenced) or not record.rollback or not record.needs_source:
                 raise
             self._store_on_source(record, error)
             return
         try:
-            _write(self._source, record)
+            self._write(self._source, record)
             self.away = None
         except KafkaError as error:
             if isinstance(error, Fenced) or (record.needs_source and not record.rollback):
@@ -97,9 +103,30 @@ class RecordStore:
             raise FlowError(
                 f"the target does not answer ({away}), and the switch may be open there: run it again when it answers"
             ) from away
-        _check_later(found, record)
-        _write(self._source, record)
+        self._check(self._source, found, record)
+        self._write(self._source, record)
         self.away = away
+
+    def _write(self, topic: RecordTopic, record: SwitchRecord) -> None:
+        """Store the record, unless a later operator has; a claim that came to nothing may have fenced this one."""
+        if topic.begin():
+            self._check(topic, topic.read(), record)
+        try:
+            topic.write(record)
+        except Fenced:
+            topic.begin()
+            self._check(topic, topic.read(), record)
+            topic.write(record)
+
+    # Invariant: A claim continues the record that it has read, or fails: what a living operator stores between the
+    #   read and the fence is never overwritten.
+    # Test: tests/switch/test_record.py::test_a_claim_overwrites_nothing_that_was_stored_behind_its_reading
+    def _check(self, topic: RecordTopic, found: SwitchRecord | None, record: SwitchRecord) -> None:
+        if found is None:
+            return
+        changed = topic in self._seen and found != self._seen[topic] and found.operator != record.operator
+        if changed or _is_of_later(found, record):
+            raise SwitchTaken(f"another operator goes on with the switch: {found.operator}")
 
 
 def later_of(on_target: SwitchRecord | None, on_source: SwitchRecord | None) -> SwitchRecord | None:
@@ -113,23 +140,6 @@ def later_of(on_target: SwitchRecord | None, on_source: SwitchRecord | None) -> 
     if not _is_of_later(on_source, on_target):
         return on_target
     return replace(on_source, generation=max(on_source.generation, on_target.generation))
-
-
-def _write(topic: RecordTopic, record: SwitchRecord) -> None:
-    """Store the record, unless a later operator has; a claim that came to nothing may have fenced this one."""
-    if topic.begin():
-        _check_later(topic.read(), record)
-    try:
-        topic.write(record)
-    except Fenced:
-        topic.begin()
-        _check_later(topic.read(), record)
-        topic.write(record)
-
-
-def _check_later(found: SwitchRecord | None, record: SwitchRecord) -> None:
-    if found is not None and _is_of_later(found, record):
-        raise SwitchTaken(f"another operator goes on with the switch: {found.operator}")
 
 
 # Invariant: A rollback that one cluster has is the end of its attempt, whatever later claims have stored on the other.

@@ -57,6 +57,25 @@ def test_a_claim_that_comes_too_late_does_not_end_the_one_before() -> None:
     assert first.turn().record.state is State.READY
 
 
+def test_a_claim_overwrites_nothing_that_was_stored_behind_its_reading() -> None:
+    world = World(set())
+    first, _ = operator(world, 1)
+    first.turn()
+    site = Site(world)
+    read = site.read_record
+
+    def then_the_first_fences() -> SwitchRecord | None:
+        found = read()
+        assert first.turn().act is Act.FENCE
+        return found
+
+    site.read_record = then_the_first_fences  # type: ignore[method-assign]
+    with pytest.raises(SwitchTaken, match="operator 1"):
+        Operator(site, TERMS, "operator 2", lambda: world.now_ms).claim((FLOW,))
+    assert (world.source.denied, {*first.record.denied}) == ({"t", "u"}, {"t", "u"})
+    assert first.turn().record.denied == first.record.denied, "it goes on, although it was fenced"
+
+
 def test_the_source_is_needed_until_the_switch_is_open() -> None:
     target, source = Cluster(), Cluster(away=True)
     store = RecordStore(Topic(target), Topic(source))
