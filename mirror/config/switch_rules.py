@@ -65,6 +65,8 @@ def _flow_problems(switch: SwitchConfig, ahead: list[FlowConfig], sources: Sourc
         if flow.names or flow.groups.names:
             allowed = "must have no names: clients find no other names of topics and groups on the target"
             yield sources.problem(path, flow.name, allowed)
+        if flow.end_position is not None:
+            yield sources.problem(path, flow.name, "must have no until: clients find no newer records on the target")
         if not flow.exactly_once:
             allowed = 'must have delivery = "exactly-once": what is copied twice cannot be proved'
             yield sources.problem(path, flow.name, allowed)

@@ -70,6 +70,7 @@ def test_what_is_wrong_with_a_switch_is_said(text: str, expected: str, problems:
     ("line", "expected"),
     [
         ('naming = "prefix"', 'must have naming = "identity"'),
+        ("until = 10", "must have no until: clients find no newer records on the target"),
         ('delivery = "at-least-once"', '"exactly-once": what is'),
         ('names = { "x" = "y" }', "must have no names: clients find no other names of topics and groups on the target"),
         ('groups.names = { "x" = "y" }', "must have no names: clients find no other names of topics and groups on the"),

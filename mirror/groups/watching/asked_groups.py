@@ -62,7 +62,7 @@ class AskedGroups:
         asked = ALL
         if self._watch is not None and not everything:
             now = self._clock.now()
-            self._asking.hint(self._watch.changed(), now)
+            self._asking.hint(self._changed(self._watch), now)
             if not self._watch.is_open:
                 self._asking.ask_all()
             asked = self._asking.take(now)
@@ -87,13 +87,18 @@ class AskedGroups:
         """
         now = self._clock.now()
         if self._watch is not None:
-            self._asking.hint(self._watch.changed(), now)
+            self._asking.hint(self._changed(self._watch), now)
             if self._watch.is_open:
                 return self._asking.is_due(now)
         if now - self._listed_ms < _LISTED_MS:
             return False
         self._listed_ms = now
         return self.has_new_groups()
+
+    def _changed(self, watch: Watch) -> list[str] | None:
+        """Return the groups for rounds that have changed: others would bring rounds forward in vain."""
+        changed = watch.changed()
+        return None if changed is None else [name for name in changed if self._rules.includes(name)]
 
     def has_new_groups(self) -> bool:
         """Whether the source has groups for the next round that it had not in the last one. Raises KafkaError."""

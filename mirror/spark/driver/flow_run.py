@@ -334,10 +334,8 @@ class FlowRun:
             self._outages,
         )
         resources.enter_context(upkeep)
-        on_confirmed = (lambda _: None) if self._status is None else self._status.report_confirmed
-        resources.enter_context(
-            LagMonitor(self._config, self._flow, self._telemetry, job, self._reported, on_confirmed)
-        )
+        on_read = (lambda _, __: None) if self._status is None else self._status.report_read
+        resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, job, self._reported, on_read))
         for rounds in self._rounds.opened(self._preparation.created):
             resources.enter_context(rounds)
 

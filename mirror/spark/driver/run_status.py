@@ -26,7 +26,7 @@ from mirror.relay.progress.flow_topic import status_topic_of
 from mirror.relay.progress.status_topic import STATUS_MS, StatusFollower, StatusWriter
 from mirror.relay.progress.status_values import RunState, StatusKind
 from mirror.runtime.clock import SystemClock
-from mirror.spark.ledger.confirmation import Confirmed
+from mirror.spark.ledger.confirmation import confirmed, copied_by
 from mirror.spark.ledger.copy_rate import faster_rate
 from mirror.spark.ledger.initial_partitions import Selection
 from mirror.spark.ledger.partition_health import unhealthy_after
@@ -38,6 +38,7 @@ from mirror.spark.ledger.status_table import (
     initial_records,
     obstacle_records,
     outdated_records,
+    partitions_of,
     turn_records,
 )
 from mirror.spark.ledger.topic_obstacles import TargetTopics
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from mirror.spark.ledger.initial_partitions import InitialPartitions
     from mirror.spark.ledger.plan import Plan
     from mirror.spark.ledger.status_table import Records
+    from mirror.spark.status.flow_status import FlowStatus
     from mirror.telemetry.task_report import TaskReport
 
 _log: Final = logging.getLogger(__name__)
@@ -112,6 +114,12 @@ class RunStatus:
         self._targets: TargetTopics | None = None
         self._turns: Final = dict[TopicPartition, int]()
         """Those of this run."""
+        self._known_before: frozenset[TopicPartition] = frozenset()
+        """The source partitions that earlier runs have reported."""
+        self._planned: dict[TopicPartition, int] = {}
+        """By source partition of the last plan, by when all of it is on the target once that is complete."""
+        self._read: dict[TopicPartition, int] = {}
+        """The same as the last reading has found it."""
         self._is_clean = False
         self._unread = self._unused = ""
         self._is_denied = False
@@ -244,11 +252,24 @@ class RunStatus:
             )
             self._put({status_values.RUN: found})
             if is_complete and not has_limits(self._flow):  # the ends were read after the run had begun
-                self._put({status_values.CONFIRMED: Confirmed(since_ms=self._began_ms)})
+                self._confirm(self._planned, self._began_ms)
 
-    def report_confirmed(self, found: Confirmed) -> None:
-        """Report by when all of the source was on the target."""
-        self._write({status_values.CONFIRMED: found})
+    def report_read(self, status: FlowStatus, began_ms: int) -> None:
+        """Report by when all of the source is on the target, by a reading of both that began at ``began_ms``."""
+        with self._lock:
+            found = {}
+            for one in status.partitions:
+                tp = TopicPartition(one.topic, one.partition)
+                found[tp] = copied_by(one.lag, one.withheld, began_ms, self._read.get(tp, 0))
+            self._known_before |= self._read.keys()
+            self._read = found
+            self._confirm(found, began_ms)
+
+    def _confirm(self, copied: Mapping[TopicPartition, int], began_ms: int) -> None:
+        if self._flow.end_position is None:  # else newer records are left out, and count neither as lag nor as open
+            known = self._known_before | self._known.results().keys()
+            found = confirmed(copied, began_ms, self._known.confirmed, known)
+            self._put({status_values.CONFIRMED: found})
 
     def report_groups(self, groups: GroupsSummary) -> None:
         """Report the consumer groups after a round."""
@@ -279,6 +300,10 @@ class RunStatus:
     def planned(self, plan: Plan) -> None:
         """Report whose turn it is, if not all partitions have theirs each time."""
         with self._lock:
+            self._known_before |= self._known.results().keys()
+            self._planned = dict.fromkeys(partitions_of(plan), self._began_ms)
+            for tp, open_ in plan.withheld.items():
+                self._planned[tp] = min(self._began_ms, open_.start_ms or 0)
             if not self._is_clean:
                 self._put(outdated_records(self._known, plan, self._run, self._unix_ms()))
             self._is_clean = not self._unread

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from mirror.verify.partition_results import PartitionResult, VerifyRange
 
 _SHORT_BYTES: Final = 32 * 1024 * 1024
-"""What is compared within a second or two."""
+_SHORT_OFFSETS: Final = 200_000
+"""What is compared within seconds: sizes are those of the log, whose records may be many times as large."""
 
 
 class FlowVerifier:
@@ -74,7 +75,7 @@ class FlowVerifier:
             report.proof_hash = self._keep(flow, proof, report) if options.proof is not None else proof.last_hash
 
     def _compare(self, flow: FlowConfig, plan: VerifyPlan) -> list[PartitionResult]:
-        if self._proof is not None and self._proof.links and plan.size <= _SHORT_BYTES:
+        if self._proof is not None and self._proof.links and _is_short(plan):
             # Such as the tail of a switch, for which producers wait: Spark's start would take longer.
             self._on_progress(f"flow {flow.name}: comparing {counted(len(plan.ranges), 'partition')} without Spark")
             return verify_task(self._task(flow, plan.ranges))
@@ -121,3 +122,7 @@ class FlowVerifier:
         if self._options.proof is not None:
             write_atomically(self._options.proof, extended.to_json().encode())
         return extended.last_hash
+
+
+def _is_short(plan: VerifyPlan) -> bool:
+    return plan.size <= _SHORT_BYTES and plan.offsets <= _SHORT_OFFSETS

@@ -247,12 +247,12 @@ def turn_records(before: Collection[TopicPartition], plan: Plan, time_ms: int) -
     Those that had a turn ``before`` and that the plan does not have are not in the flow any more.
     """
     turns = {TopicPartition(one.topic, one.partition) for one in plan.ranges if one.end > one.start}
-    known = _partitions_of(plan)
+    known = partitions_of(plan)
     gone: Records = {partition_key(StatusKind.TURN, tp): None for tp in before if tp not in known}
     return gone | {partition_key(StatusKind.TURN, tp): Turn(time_ms) for tp in turns}
 
 
-def _partitions_of(plan: Plan) -> dict[TopicPartition, TopicPartition]:
+def partitions_of(plan: Plan) -> dict[TopicPartition, TopicPartition]:
     """Return the target partition of each source partition that ``plan`` has."""
     found = {
         TopicPartition(one.topic, one.partition): TopicPartition(one.target_topic, one.partition) for one in plan.ranges
@@ -269,7 +269,7 @@ def outdated_records(table: StatusTable, plan: Plan, run: str, time_ms: int) -> 
     Also old errors. ``plan`` is the first one of ``run``, none of whose tasks has reported yet; it is made at
     ``time_ms`` (since 1970).
     """
-    partitions = _partitions_of(plan)
+    partitions = partitions_of(plan)
     targets = set(partitions.values())
     old = [values.task_key(number) for number, task in table.tasks.items() if task.run != run]
     old += [values.measured_key(number) for number, one in table.measured.items() if one.run != run]
@@ -312,7 +312,7 @@ def health_records(
     A partition without an attempt, such as one that waits for its turn, goes on failing unless its result is complete.
     One that the plan does not have is not in the flow any more.
     """
-    known = _partitions_of(plan)
+    known = partitions_of(plan)
     well = {TopicPartition(one.result.topic, one.result.partition) for one in attempts}
     well |= {
         TopicPartition(one.topic, one.partition) for one in plan.results_without_task if one.outcome is Outcome.COMPLETE

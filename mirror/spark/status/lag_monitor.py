@@ -9,11 +9,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from mirror.client import TopicPartition
 from mirror.errors import FlowError, MirrorError
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
-from mirror.spark.ledger.confirmation import Confirmed, confirmed
 from mirror.spark.status.index_size import read_index_size
 from mirror.spark.status.status_reader import WATCH_CALL_TIMEOUT_MS, StatusReader
 from mirror.telemetry.lag import lag_metrics
@@ -67,16 +65,17 @@ class LagMonitor:
         telemetry: RunTelemetry,
         listener: StatusListener,
         reports: Reports,
-        on_confirmed: Callable[[Confirmed], None] = lambda _: None,
+        on_read: Callable[[FlowStatus, int], None] = lambda _, __: None,
     ) -> None:
         """``reports`` returns what the driver knows of the status topic.
 
-        ``on_confirmed`` gets, as often as lags are measured, what is known to be on the target.
+        ``on_read`` gets, as often as lags are measured, the status of both clusters, and when its reading began (ms
+        since 1970).
         """
         self._listener: Final = listener
         self._flow: Final = flow
         self._telemetry: Final = telemetry
-        self._on_confirmed: Final = on_confirmed
+        self._on_read: Final = on_read
         self._reader: Final = StatusReader(config, flow, reports=reports, call_timeout_ms=WATCH_CALL_TIMEOUT_MS)
         self._clock: Final = SystemClock()
         self._stopped: Final = threading.Event()
@@ -115,8 +114,7 @@ class LagMonitor:
 
     def _measure(self, status: FlowStatus | None, began_ms: int) -> None:
         if status is not None and not status.away:
-            lags = [(TopicPartition(one.topic, one.partition), one.lag) for one in status.partitions]
-            self._on_confirmed(confirmed(lags, began_ms))
+            self._on_read(status, began_ms)
         if not self._telemetry.enabled:
             return
         record_last_evidence(self._telemetry, self._flow.name, self._reader.table.evidence)

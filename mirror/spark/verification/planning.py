@@ -76,8 +76,13 @@ class VerifyPlan:
         return [[by_copy[id(copied)] for copied in task] for task in pack(as_copied, parallelism, size_of=size_of)]
 
     @property
+    def offsets(self) -> int:
+        """How many offsets of the source the ranges have."""
+        return sum(max(0, one.bounds.source_end - one.bounds.source_start) for one in self.ranges)
+
+    @property
     def size(self) -> int:
-        """About how many bytes are compared of the source."""
+        """About how many bytes are compared of the source, as its log has them: compressed."""
         return sum(self.sizes.bytes_of(_as_range(self.flow, range_) for range_ in self.ranges).values())
 
 

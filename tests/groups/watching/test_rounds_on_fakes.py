@@ -73,6 +73,14 @@ def watched(site: Site, monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(site, monkeypatch)
 
 
+def test_a_group_that_the_flow_leaves_out_brings_no_round_forward(watched: Watched) -> None:
+    watched.sync.round()
+    watched.hints.hint("console-left-out")
+    assert not watched.sync.has_news()
+    watched.clock.advance(INTERVAL_MS - 1)
+    assert not watched.sync.has_news()
+
+
 def test_only_a_group_that_has_changed_is_asked_for(site: Site, watched: Watched) -> None:
     for group in GROUPS:
         site.commit(57, group=group)

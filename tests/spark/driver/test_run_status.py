@@ -16,6 +16,7 @@ from mirror.errors import AuthorizationFailed, KafkaTimeout
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress import status_values
 from mirror.relay.progress.flow_topic import status_topic_of
+from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.relay.progress.status_topic import StatusFollower, StatusNews, StatusWriter, write_status
 from mirror.relay.progress.status_values import RunState
 from mirror.spark.driver import run_status
@@ -24,7 +25,7 @@ from mirror.spark.driver.verify_job import main as verify
 from mirror.spark.ledger.attempt_results import AttemptResult
 from mirror.spark.ledger.initial_partitions import InitialPartitions, Selection
 from mirror.spark.ledger.plan import Plan
-from mirror.spark.ledger.status_table import StatusTable, read_status
+from mirror.spark.ledger.status_table import Reported, StatusTable, read_status
 from mirror.spark.ledger.topic_obstacles import Obstacle, TargetTopics
 from mirror.telemetry.evidence import LastVerification
 from mirror.wire.api import Api
@@ -143,6 +144,31 @@ def test_a_run_that_copies_only_so_much_confirms_nothing(pair: FakePair) -> None
     run.status.report_state("ended", Outcome.COMPLETE.value)
     run.status.close()
     assert read_status(run.options, FLOW, 5_000).confirmed is None
+
+
+def test_a_run_that_ends_at_a_position_confirms_nothing(pair: FakePair) -> None:
+    write_something(pair)
+    run = Run(pair, "run-1", flow=flow(name=FLOW, until=10))
+    run.status.report_state("ended", Outcome.COMPLETE.value)
+    run.status.close()
+    assert read_status(run.options, FLOW, 5_000).confirmed is None
+
+
+def test_a_complete_run_confirms_no_more_than_its_plan_has_seen(pair: FakePair) -> None:
+    write_something(pair)
+    gone = TopicPartition("t", REPORT.result.partition)
+    first = Run(pair, "run-1", flow=UNLIMITED)
+    first.status._known.partitions[gone] = Reported(replace(REPORT, target=gone), 1)
+    held = TopicPartition("u", 1)
+    open_ = OpenTransaction(topic="u", partition=1, offset=1, records=1, seen_ms=9, since_ms=9, start_ms=4)
+    first.status.planned(Plan(flow=FLOW, tasks=[], results_without_task=[], withheld={held: open_}))
+    first.status.report_state("ended", Outcome.COMPLETE.value)
+    first.status.close()
+    found = read_status(first.options, FLOW, 5_000).confirmed
+    assert found is not None
+    source = TopicPartition(REPORT.result.topic, REPORT.result.partition)
+    assert found.behind == {str(held): 4, str(source): 0}
+    assert found.since_ms > 0
 
 
 def write_something(pair: FakePair) -> None:
