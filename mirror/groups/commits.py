@@ -15,6 +15,7 @@ from mirror.groups.group_partition import GroupPartition, offset_of
 from mirror.groups.intents import GroupTopicKey, StoredIntents, encoded
 from mirror.groups.positions import reason_of
 from mirror.groups.reader import GroupReader
+from mirror.groups.rules import GroupRules
 from mirror.relay.progress.fenced_writer import FencedWriter
 from mirror.relay.progress.flow_topic import FlowTopic
 from mirror.relay.progress.followed_topic import FollowedTopic
@@ -61,10 +62,11 @@ class GroupCommits:
         reader: GroupReader,
         clock: Clock,
         timeout_ms: int,
+        rules: GroupRules,
     ) -> None:
         """``topic`` is the flow's group topic, to which ``writer`` writes; ``reader`` is that of the target.
 
-        ``timeout_ms`` limits each call.
+        ``timeout_ms`` limits each call. Of ``rules``, the names of groups are used.
         """
         self._writer: Final = writer
         self._admin: Final = target
@@ -73,7 +75,8 @@ class GroupCommits:
         self._timeout_ms: Final = timeout_ms
         self._followed: Final = FollowedTopic(topic)
         self._calls: Final = CoordinatorCalls[_Part, _Outcomes](clock, at_once=_AT_ONCE, is_answer=answers_any)
-        self.intents: Final = StoredIntents()
+        self._target_group: Final = rules.target_group
+        self.intents: Final = StoredIntents(rules.source_group)
         self._settled: Final[set[GroupTopicKey]] = set()
         """Of which records it is not stored yet that commits have succeeded."""
 
@@ -166,7 +169,7 @@ class GroupCommits:
             resumed = self.intents.resumed_after(changes)
             now_ms = self._clock.unix_ms()
             times = {key: self.intents.times_after(key, intents, now_ms) for key, intents in changes.items()}
-            records = encoded(changes, resumed, times)
+            records = encoded(changes, resumed, times, self._target_group)
             at = self._writer.write(records.values())
             self.intents.written(dict(zip(records, at, strict=True)))
             self._settled.difference_update(changes)

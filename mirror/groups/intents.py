@@ -1,6 +1,7 @@
 """The records of a flow's group topic: what is about to be committed for groups, and which were resumed. Pure.
 
-The partitions of a group and target topic share a record, so that a group costs a few records, not thousands.
+The partitions of a group and target topic share a record, so that a group costs a few records, not thousands. A record
+has the group's name on the target, as it has the topic's: it is about that group whatever the rules of names say later.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class GroupTopicKey(NamedTuple):
     """Identifies a record of intents."""
 
     group: str
+    """Its name on the source."""
     topic: str
     """The target topic."""
 
@@ -37,10 +39,14 @@ Offsets = dict[int, int]
 """By partition."""
 
 
+# Invariant: What was stored for a group of the target counts for that group alone, also once `names` has another rule.
+# Test: tests/groups/test_names_on_fakes.py::test_an_edited_rule_takes_no_group_of_the_target_s_own_for_the_flow_s
 class StoredIntents:
     """What the group topic says: of the records of a key, the one at the highest offset."""
 
-    def __init__(self) -> None:
+    def __init__(self, source_group: Callable[[str], str | None] = str) -> None:
+        """``source_group`` returns the name by which a group of the target is known here; of None, none is kept."""
+        self._source_group: Final = source_group
         self._intents: dict[GroupTopicKey, dict[int, Intent]] = {}
         self._times: dict[GroupTopicKey, dict[int, int]] = {}
         """When the position of an intent was stored first (ms since 1970), by partition, where that is known."""
@@ -75,7 +81,7 @@ class StoredIntents:
         if offset in self._own:  # it is known; parsing all of a round's own took a tenth of its CPU time
             self._own.discard(offset)
             return None
-        parsed = parse_key(key)
+        parsed = parse_key(key, self._source_group)
         if parsed is None or offset <= self._offsets.get(parsed, NEVER):
             return None
         self._offsets.pop(parsed, None)
@@ -171,36 +177,42 @@ def encoded(
     intents: Mapping[GroupTopicKey, Mapping[int, Intent]],
     resumed: Mapping[str, Mapping[str, Offsets]],
     times: Mapping[GroupTopicKey, Mapping[int, int]],
+    target_group: Callable[[str], str] = str,
 ) -> dict[GroupTopicKey | ResumeKey, KeyValue]:
     """Return the records of the intents of each key, and of where each group is resumed; without any, it is removed.
 
-    ``times`` says when the intents' positions were stored first.
+    ``times`` says when the intents' positions were stored first. ``target_group`` is that of :func:`encode_key`.
     """
     return {
         **{
-            key: KeyValue(encode_key(key), encode_intents(of, times[key]) if of else None)
+            key: KeyValue(encode_key(key, target_group), encode_intents(of, times[key]) if of else None)
             for key, of in intents.items()
         },
         **{
-            ResumeKey(group): KeyValue(encode_key(ResumeKey(group)), encode_resumed(of) if of else None)
-            for group, of in resumed.items()
+            key: KeyValue(encode_key(key, target_group), encode_resumed(of) if of else None)
+            for key, of in ((ResumeKey(group), of) for group, of in resumed.items())
         },
     }
 
 
-def encode_key(key: GroupTopicKey | ResumeKey) -> bytes:
-    """Return ``key`` as JSON."""
-    fields = {"resume": key.group} if isinstance(key, ResumeKey) else {"group": key.group, "topic": key.topic}
+def encode_key(key: GroupTopicKey | ResumeKey, target_group: Callable[[str], str] = str) -> bytes:
+    """Return ``key`` as JSON, with the name that ``target_group`` returns for its group."""
+    group = target_group(key.group)
+    fields = {"resume": group} if isinstance(key, ResumeKey) else {"group": group, "topic": key.topic}
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def parse_key(key: bytes | None) -> GroupTopicKey | ResumeKey | None:
-    """Parse :func:`encode_key`; None for anything else."""
+def parse_key(key: bytes | None, source_group: Callable[[str], str | None] = str) -> GroupTopicKey | ResumeKey | None:
+    """Parse :func:`encode_key`; None for anything else, and for a group for which ``source_group`` returns None."""
     fields = stored.parse_object(key)
     group, topic, resumed = (_text(fields.get(name)) for name in ("group", "topic", "resume"))
+    named = group if resumed is None else resumed
+    found = None if named is None else source_group(named)
+    if found is None:
+        return None
     if resumed is not None:
-        return ResumeKey(resumed)
-    return GroupTopicKey(group, topic) if group is not None and topic else None
+        return ResumeKey(found)
+    return GroupTopicKey(found, topic) if topic else None
 
 
 def _text(value: object) -> str | None:

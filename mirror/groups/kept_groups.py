@@ -36,7 +36,7 @@ class KeptGroups:
         self._names: Final = target_group, source_group
         self._topic: Final = FlowTopic(target_options, group_topic_of(flow))
         self._clock: Final = clock
-        self._intents: Final = StoredIntents()
+        self._intents: Final = StoredIntents(source_group)
         self._clients: Final = ExitStack()
         self._opened: tuple[FollowedTopic, GroupReader] | None = None
 

@@ -43,9 +43,9 @@ class KeptGroup:
 
 
 def read_kept(
-    target: Admin, target_options: Mapping[str, object], flow: str, target_group: Callable[[str], str] = str
+    target: Admin, target_options: Mapping[str, object], flow: str, named: Callable[[str], str | None] = str
 ) -> list[KeptGroup]:
-    """Return the groups of a flow, by their names on the source, of which ``target_group`` returns that on the target.
+    """Return the groups of a flow, each as ``named`` by its name on the target; of None, they are left out.
 
     Raises KafkaError, also of a group whose offsets cannot be read.
     """
@@ -53,15 +53,15 @@ def read_kept(
     topic = FlowTopic(target_options, group_topic_of(flow))
     for record in topic.records(Timer(SystemClock(), READ_MS)):
         intents.take(record.key, record.value, record.offset)
-    kept = intents.partitions()
-    committed = target.offsets_of_groups_async([*map(target_group, kept)], READ_MS).result() if kept else {}
+    kept = intents.partitions(lambda group: named(group) is not None)
+    committed = target.offsets_of_groups_async([*kept], READ_MS).result() if kept else {}
     found = []
     for group, tps in sorted(kept.items()):
         positions = []
         for tp in sorted(tps):
             intent = intents.get(group, tp)
             assert intent is not None  # noqa: S101 - it is kept
-            at, stored_ms = committed[target_group(group)].get(tp), intents.stored_ms(group, tp, intent.target) or 0
+            at, stored_ms = committed[group].get(tp), intents.stored_ms(group, tp, intent.target) or 0
             positions.append(KeptPosition(*tp, None if at is None else at.offset, intent.source, stored_ms))
-        found.append(KeptGroup(flow=flow, group=group, positions=tuple(positions)))
+        found.append(KeptGroup(flow=flow, group=named(group) or group, positions=tuple(positions)))
     return found

@@ -264,7 +264,7 @@ class ReverseGroups(Closing):
 
         Without its group topic the flow has brought no group over yet, and takes none of them for its own.
         """
-        stored, topic = StoredIntents(), self._topic.tp.topic
+        stored, topic = StoredIntents(self._rules.source_group), self._topic.tp.topic
         try:
             if topic not in self._clusters.target.describe_topics([topic], timeout_ms=TIMEOUT_MS):
                 return []
@@ -277,7 +277,8 @@ class ReverseGroups(Closing):
             topics = resumed.setdefault(one.group, stored.resumed_of(one.group))
             topics.setdefault(one.target.topic, {})[one.target.partition] = one.target_offset
         records = {
-            group: KeyValue(encode_key(ResumeKey(group)), encode_resumed(topics)) for group, topics in resumed.items()
+            group: KeyValue(encode_key(ResumeKey(group), self._rules.target_group), encode_resumed(topics))
+            for group, topics in resumed.items()
         }
         return [
             f"{group}: the flow does not continue it on the target: {error}; resume it with --resume"

@@ -75,7 +75,7 @@ class TheirIntents:
         self._group_there: Final = group_there
         self._clock: Final = clock
         self._followed: Final = FollowedTopic(FlowTopic(source_options, group_topic_of(flow)))
-        self._stored: Final = StoredIntents()
+        self._stored: Final = StoredIntents(group_there)
         self._is_read = False
 
     def close(self) -> None:

@@ -74,7 +74,9 @@ class GroupSync(Closing):
             clusters = stack.enter_context(FlowClusters(flow, rules, clock))
             check = LatchCheck(flow.target_options, flow.name, flow.holder)
             writer = FencedWriter(topic, groups_transactional_id(flow.name), TIMEOUT_MS, check=check)
-            self._commits: Final = GroupCommits(topic, writer, clusters.target, clusters.of_target, clock, TIMEOUT_MS)
+            self._commits: Final = GroupCommits(
+                topic, writer, clusters.target, clusters.of_target, clock, TIMEOUT_MS, rules
+            )
             stack.callback(self._commits.close)
             self._routes: Final = open_routes(stack, flow, clusters, rules, partners or Partners(), clock)
             watch: CommitWatch | None = None
@@ -228,7 +230,7 @@ class GroupSync(Closing):
         if not offsets:
             return 0
         self._check_latch()
-        record = KeyValue(encode_key(ResumeKey(group)), encode_resumed(offsets))
+        record = KeyValue(encode_key(ResumeKey(group), self._rules.target_group), encode_resumed(offsets))
         for error in self._topic.write({group: record}, TIMEOUT_MS).values():
             raise error
         return sum(len(of_topic) for of_topic in offsets.values())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 
+from mirror.client import Admin
 from mirror.config.own_tables import GroupsConfig
 from mirror.groups.commit_decision import Reason
 from mirror.groups.kept_groups import KeptGroups
+from mirror.groups.kept_positions import read_kept
 from mirror.groups.reverse import ReverseGroups
 from mirror.groups.routes import CopyingFlow, Partners
 from mirror.groups.rules import GroupRules
@@ -137,3 +140,43 @@ def test_the_groups_that_a_flow_keeps_have_their_old_names(site: Site, foreign: 
         assert kept.names(lambda topic: topic == TARGET.topic, ()) == frozenset(() if foreign else (GROUP,))
     finally:
         kept.close()
+
+
+@pytest.mark.parametrize("at", ["target", "resumed"])
+def test_an_edited_rule_takes_no_group_of_the_target_s_own_for_the_flow_s(site: Site, at: str) -> None:
+    """Groups at a log's end have the same offset, so that the offset alone does not show whose it is."""
+    site.commit(137)
+    with site.sync(**renamed()) as first:
+        assert first.round().written == 1
+        if at == "resumed":
+            site.commit_on_target(7, group=NEW)
+            assert first.resume(GROUP) == 1
+        offset = site.at_target(NEW)
+    assert offset is not None
+    site.commit_on_target(offset, group="sales")
+    edited = renamed({GROUP: "sales"})
+    options = {"bootstrap.servers": site.pair.target.bootstrap}
+    kept = KeptGroups(options, FLOW, SystemClock(), edited["target_group"], edited["source_group"])
+    with contextlib.closing(kept):
+        assert kept.names(lambda _: True, ()) == {NEW}, "so that sales gets no ACLs"
+    with site.sync(**edited) as second:
+        site.commit(200)
+        report = second.round()
+        assert (report.written, only(report, GROUP).reason) == (0, Reason.TAKEN_OVER)
+        assert site.at_target("sales") == offset
+    with site.sync(**renamed()) as third:
+        assert third.round().written == 1, "with the old rule it goes on"
+
+
+def test_the_target_alone_shows_the_positions_under_the_new_name_by_the_old_one(site: Site) -> None:
+    site.commit(137)
+    with site.sync(**renamed()) as sync:
+        assert sync.round().written == 1
+    options = {"bootstrap.servers": site.pair.target.bootstrap}
+    with Admin(options) as admin:
+        (named,) = read_kept(admin, options, FLOW, renamed()["source_group"])
+        (plain,) = read_kept(admin, options, FLOW)
+        assert not read_kept(admin, options, FLOW, lambda _: None)
+    assert (named.group, plain.group, named.missing) == (GROUP, NEW, 0)
+    assert named.positions == plain.positions
+    assert named.positions[0].target_offset == site.at_target(NEW)

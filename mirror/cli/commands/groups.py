@@ -119,7 +119,7 @@ def _show_kept(
     with Clusters(config) as clusters, LogEnds(config, flow) as ends:
         kept = [
             one
-            for one in read_kept(clusters.side(flow.target).admin, options, flow.name, flow.groups.target_group)
+            for one in read_kept(clusters.side(flow.target).admin, options, flow.name, flow.groups.source_group)
             if not only or one.group in only
         ]
         tps = {TopicPartition(place.topic, place.partition) for one in kept for place in one.positions}
