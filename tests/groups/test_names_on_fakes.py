@@ -158,7 +158,7 @@ def test_an_edited_rule_takes_no_group_of_the_target_s_own_for_the_flow_s(site: 
     options = {"bootstrap.servers": site.pair.target.bootstrap}
     kept = KeptGroups(options, FLOW, SystemClock(), edited["target_group"], edited["source_group"])
     with contextlib.closing(kept):
-        assert kept.names(lambda _: True, ()) == {NEW}, "so that sales gets no ACLs"
+        assert kept.names(lambda _: True, ()) == frozenset({NEW}), "so that sales gets no ACLs"
     with site.sync(**edited) as second:
         site.commit(200)
         report = second.round()
