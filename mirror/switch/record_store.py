@@ -26,6 +26,19 @@ class RecordTopic(Protocol):
         """Store the record."""
 
 
+class NoTopic:
+    """Stands for the topic on the source of a failover, whose record the target alone has: the source may be dead."""
+
+    def begin(self) -> bool:
+        return False
+
+    def read(self) -> SwitchRecord | None:
+        return None
+
+    def write(self, record: SwitchRecord) -> None:
+        del record
+
+
 class RecordStore:
     """The record of one operator.
 

@@ -9,11 +9,10 @@ from typing import Final
 from mirror.errors import LatchMoved
 from mirror.switch.facts import Facts, FlowLatch
 from mirror.switch.failover.deciding import FAILOVER, takes_over
-from mirror.switch.failover.standby_record import NoTopic
 from mirror.switch.machine import Act, StepResult, Terms
 from mirror.switch.operator import Operator
 from mirror.switch.record import State, SwitchRecord
-from mirror.switch.record_store import RecordStore
+from mirror.switch.record_store import NoTopic, RecordStore
 from tests.switch.world import CALL_MS, TOPICS, Cluster, Killed, Topic
 
 FLOW: Final = "ahead"

@@ -26,7 +26,7 @@ from mirror.switch.failback.old_cluster import inspect_cluster, progress_of
 from mirror.switch.hooks import run_hook
 from mirror.switch.machine import Act, StepResult, Terms
 from mirror.switch.reading import ends_of
-from mirror.switch.record_store import RecordStore
+from mirror.switch.record_store import NoTopic, RecordStore
 from mirror.switch.record_topic import CALL_MS, KafkaRecordTopic
 from mirror.wire.error_codes import SECURITY_DISABLED
 
@@ -64,7 +64,7 @@ class FailbackSite(Closing):
         self.source: Final = Admin(self._options[0])
         self.target: Final = Admin(self._options[1])
         self._topic: Final = KafkaRecordTopic(self._options[1], switch.name)
-        self._store: Final = RecordStore(self._topic, _NoTopic())
+        self._store: Final = RecordStore(self._topic, NoTopic())
         self._acts: Final[Mapping[Act, Callable[[SwitchRecord, Facts], StepResult]]] = {
             Act.FENCE: lambda record, _: self._fence(record),
             Act.UNFENCE: lambda record, _: self._unfence(record),
@@ -273,16 +273,3 @@ class FailbackSite(Closing):
             elif latch.is_held:
                 return StepResult(ok=False, why=f"flow {flow.name} is {latch.held_line(flow.name)}", retry=True)
         return StepResult(ok=True)
-
-
-class _NoTopic:
-    """Stands for the topic of the record on the old cluster, where a failover stores nothing."""
-
-    def begin(self) -> bool:
-        return False
-
-    def read(self) -> SwitchRecord | None:
-        return None
-
-    def write(self, record: SwitchRecord) -> None:
-        del record

@@ -11,9 +11,8 @@ from mirror.spark.holding import hold
 from mirror.switch.acting import ClusterSite, Files
 from mirror.switch.failover.deciding import takes_over
 from mirror.switch.failover.standby import StandbyReader
-from mirror.switch.failover.standby_record import NoTopic
 from mirror.switch.machine import Act, StepResult, Terms
-from mirror.switch.record_store import RecordStore
+from mirror.switch.record_store import NoTopic, RecordStore
 from mirror.switch.record_topic import CALL_MS
 from mirror.takeover.fencing import fence_flow
 
