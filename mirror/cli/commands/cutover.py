@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mirror.cli.console import print_error, print_notice, print_warning
+from mirror.cli.console import print_notice, print_warning
 from mirror.cli.options import AsJson, Config, Debug, SecretsDir
+from mirror.cli.switching import arrivals, run, state_of
 from mirror.cli.views import switch_view
 from mirror.cluster.acls import read_denial, write_denial
 from mirror.config.load import load
-from mirror.errors import MirrorError, SeveralErrors, printable
-from mirror.exit_status import ATTENTION, DONE, FAILED
+from mirror.errors import SeveralErrors, printable
+from mirror.exit_status import ATTENTION, DONE
 from mirror.extras import REPORT, require
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
-from mirror.spark.holding import user
 from mirror.switch.acting import ClusterSite, Files
-from mirror.switch.command import CommandOutcome, SwitchCommand, status_of_error, watch_clients
-from mirror.switch.machine import Terms
-from mirror.switch.operator import Operator
+from mirror.switch.machine import CUTOVER, Terms
 from mirror.switch.pause import expected_pause, measured
 from mirror.switch.readiness import blockers
 from mirror.switch.record import State
@@ -31,20 +28,9 @@ from mirror.switch.record import State
 if TYPE_CHECKING:
     from mirror.config.models import MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
-    from mirror.switch.arrivals import Arrived
-    from mirror.switch.record import SwitchRecord
 
 _DEFAULT_FOLDER: Final = Path("mirror-switch")
 _UNTIL: Final = (State.READY, State.FENCED, State.DRAINED, State.PROVED, State.MOVED, State.OPEN, State.REVERSED)
-
-
-def _state(text: str | None) -> State | None:
-    if text is None:
-        return None
-    for state in _UNTIL:
-        if state.value.lower() == text.lower():
-            return state
-    raise typer.BadParameter(f"must be one of {', '.join(_UNTIL)}")
 
 
 def cutover(
@@ -109,7 +95,7 @@ def cutover(
         sees_clients=bool(switch.clients),
         abort_open=abort_open,
         rollback=rollback,
-        until=_state(until) or State.DONE,
+        until=state_of(until, _UNTIL),
     )
     ids = _ids(loaded, switch, needs_both=dry_run)
     with ClusterSite(loaded, switch, terms, Files(config, secrets_dir, folder), print_notice) as site:
@@ -119,8 +105,8 @@ def cutover(
         if dry_run:
             raise typer.Exit(_dry_run(loaded, switch, site, as_json=as_json))
         folder.mkdir(parents=True, exist_ok=True)
-        outcome = _run(site, switch, terms, ids, debug=debug)
-        arrived = _watch(site, outcome.record, watch_seconds, name) if outcome.record.state is State.DONE else None
+        outcome = run(site, switch.flows, terms, ids, CUTOVER, debug=debug)
+        arrived = arrivals(site.reader.clients, outcome.record, watch_seconds, name)
     if as_json:
         print(json.dumps(switch_view.to_json(name, outcome.record, arrived, status=outcome.status), indent=2))
     pause = measured(outcome.record)
@@ -145,35 +131,6 @@ def _ids(config: MirrorConfig, switch: SwitchConfig, *, needs_both: bool) -> tup
             raise errors[0] if len(errors) == 1 else SeveralErrors(errors)
         source, target = ("" if name in away else clusters.side(name).cluster.cluster_id for name in names)
         return source, target
-
-
-def _run(site: ClusterSite, switch: SwitchConfig, terms: Terms, ids: tuple[str, str], *, debug: bool) -> CommandOutcome:
-    operator = Operator(site, terms, f"{user()}, process {os.getpid()}", SystemClock().unix_ms)
-    try:
-        site.prepare()
-        operator.claim(switch.flows, ids)
-        outcome = SwitchCommand(operator, terms, print_notice, site.why_bypassed).run()
-        operator.leave()
-    except MirrorError as error:
-        print_error(error, debug=debug)
-        return CommandOutcome(record=operator.record, status=status_of_error(operator.record, FAILED))
-    except KeyboardInterrupt:
-        line = "interrupted: the same command goes on, --rollback goes back if it is not open"
-        return CommandOutcome(record=operator.record, status=status_of_error(operator.record, 130), lines=(line,))
-    return outcome
-
-
-def _watch(site: ClusterSite, record: SwitchRecord, seconds: int, name: str) -> Arrived | None:
-    try:
-        return watch_clients(
-            lambda: site.reader.clients(record),
-            record,
-            seconds,
-            lambda line: print_notice(f"switch {name}: {line}"),
-            now_ms=SystemClock().unix_ms,
-        )
-    except KeyboardInterrupt:
-        return None  # the switch is done
 
 
 def _dry_run(config: MirrorConfig, switch: SwitchConfig, site: ClusterSite, *, as_json: bool) -> int:

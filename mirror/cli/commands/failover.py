@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mirror.cli.console import print_error, print_notice, print_warning
+from mirror.cli.console import print_notice, print_warning
 from mirror.cli.options import AsJson, Config, Debug, SecretsDir
+from mirror.cli.switching import arrivals, run, state_of
 from mirror.cli.views import switch_view
 from mirror.config.load import load
-from mirror.errors import MirrorError, printable
-from mirror.exit_status import ATTENTION, DONE, FAILED
+from mirror.errors import printable
+from mirror.exit_status import ATTENTION, DONE
 from mirror.extras import REPORT, require
 from mirror.runtime.clock import SystemClock
 from mirror.spark.clusters import Clusters
-from mirror.spark.holding import user
 from mirror.switch.acting import Files
-from mirror.switch.command import CommandOutcome, SwitchCommand, status_of_error, watch_clients
 from mirror.switch.failover.deciding import FAILOVER
 from mirror.switch.failover.site import FailoverSite
 from mirror.switch.machine import Terms
-from mirror.switch.operator import Operator
 from mirror.switch.record import State
 
 if TYPE_CHECKING:
     from mirror.config.models import MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
-    from mirror.switch.arrivals import Arrived
-    from mirror.switch.record import SwitchRecord
 
 _UNTIL: Final = (State.READY, State.MOVED, State.OPEN)
-
-
-def _state(text: str | None) -> State:
-    if text is None:
-        return State.DONE
-    for state in _UNTIL:
-        if state.value.lower() == text.lower():
-            return state
-    raise typer.BadParameter(f"must be one of {', '.join(_UNTIL)}")
 
 
 def failover(
@@ -105,7 +91,7 @@ def failover(
         sees_clients=bool(switch.clients),
         although_reachable=although_reachable,
         rollback=rollback,
-        until=_state(until),
+        until=state_of(until, _UNTIL),
     )
     target_id = _target_id(loaded, switch)
     with FailoverSite(loaded, switch, terms, Files(config, secrets_dir, Path()), print_notice) as site:
@@ -114,8 +100,8 @@ def failover(
             raise typer.Exit(DONE)
         if assess or dry_run:
             raise typer.Exit(_assess(site, switch, terms, steps=dry_run, every=show_all, as_json=as_json))
-        outcome = _run(site, switch, terms, target_id, debug=debug)
-        arrived = _watch(site, outcome.record, watch_seconds, name) if outcome.record.state is State.DONE else None
+        outcome = run(site, switch.flows, terms, ("", target_id), FAILOVER, debug=debug)
+        arrived = arrivals(site.standby.clients, outcome.record, watch_seconds, name)
     if as_json:
         print(json.dumps(switch_view.to_json(name, outcome.record, arrived, status=outcome.status), indent=2))
     if outcome.record.unfenced:
@@ -134,35 +120,6 @@ def _target_id(config: MirrorConfig, switch: SwitchConfig) -> str:
         for error in clusters.away((name,), print_notice).values():
             raise error
         return clusters.side(name).cluster.cluster_id
-
-
-def _run(site: FailoverSite, switch: SwitchConfig, terms: Terms, target_id: str, *, debug: bool) -> CommandOutcome:
-    operator = Operator(site, terms, f"{user()}, process {os.getpid()}", SystemClock().unix_ms, FAILOVER)
-    try:
-        site.prepare()
-        operator.claim(switch.flows, ("", target_id))
-        outcome = SwitchCommand(operator, terms, print_notice, site.why_bypassed).run()
-        operator.leave()
-    except MirrorError as error:
-        print_error(error, debug=debug)
-        return CommandOutcome(record=operator.record, status=status_of_error(operator.record, FAILED))
-    except KeyboardInterrupt:
-        line = "interrupted: the same command goes on, --rollback goes back if it is not open"
-        return CommandOutcome(record=operator.record, status=status_of_error(operator.record, 130), lines=(line,))
-    return outcome
-
-
-def _watch(site: FailoverSite, record: SwitchRecord, seconds: int, name: str) -> Arrived | None:
-    try:
-        return watch_clients(
-            lambda: site.standby.clients(record),
-            record,
-            seconds,
-            lambda line: print_notice(f"switch {name}: {line}"),
-            now_ms=SystemClock().unix_ms,
-        )
-    except KeyboardInterrupt:
-        return None  # the switch is done
 
 
 def _assess(site: FailoverSite, switch: SwitchConfig, terms: Terms, *, steps: bool, every: bool, as_json: bool) -> int:
