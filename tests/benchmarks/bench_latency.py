@@ -7,8 +7,9 @@ NAME: ``mirror`` (`mirror stream` as it comes), ``mirror-sequences``, ``mirror-t
 ``task-sequences``, ``task-transactions`` and ``task`` (at least once), which are one task in a process of its own
 without Spark; ``mirrormaker`` (MirrorMaker 2 with exactly-once support),
 ``mirrormaker-default`` (as it comes) and ``mirrormaker-low-latency`` (with exactly-once support, a producer that does
-not linger, and the heap of its own script). They run one after the other, on clusters of their own, and may be
-repeated; by default ``mirror`` and ``mirrormaker``.
+not linger, and the heap of its own script); ``plain-spark`` (micro-batches), ``plain-spark-real-time`` (real-time mode,
+which commits each 5 minutes by default) and ``plain-spark-real-time-shortest`` (each 5 s). They run one after the
+other, on clusters of their own, and may be repeated; by default ``mirror`` and ``mirrormaker``.
 
 ``rate`` records of 100 bytes a second are spread evenly over the partitions, by one producer without linger. Measured
 is from a record's own time (ms, set when it is handed to the producer) to when another client has it. Prints
@@ -43,6 +44,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from mirror.sandbox.cluster import HEAP as HEAP_OF_BROKERS
 from mirror.sandbox.cluster import Cluster
 from tests.benchmarks.mirrormaker import HEAP, NO_LINGER, mirrormaker, properties
+from tests.benchmarks.plain_spark import command as plain
 from tests.benchmarks.side_by_side.mirrormaker_settings import JAVA
 
 PARTITIONS: Final = 4
@@ -54,6 +56,8 @@ WARM_S: Final = 20.0
 START_WITHIN_S: Final = 120.0
 TOPIC: Final = "orders"
 COPY: Final = f"a.{TOPIC}"
+MOST_OFFSETS: Final = 100_000
+"""Of a micro-batch of plain Spark: this bounds what a failure makes it write again."""
 RESULTS: Final = Path(__file__).with_name("results-latency.json")
 _PORTION: Final = 2_000
 """A controller takes no request that makes 10,000 records, and a partition makes one."""
@@ -201,6 +205,16 @@ def their_stream(exactly_once: bool, load: Load, *, low_latency: bool = False) -
         yield process.pid
 
 
+def plain_spark(trigger: dict[str, str], load: Load) -> contextlib.AbstractContextManager[int]:
+    """Spark alone, whose producer does not linger by default. Started again it goes on by its checkpoint."""
+    checkpoint, master = str(load.folder / "checkpoint"), f"local[{load.partitions}]"
+    asked = plain.PlainSpark(
+        *(load.source, load.target, TOPIC, COPY, checkpoint, trigger), master=master, most_offsets=MOST_OFFSETS
+    )
+    with (load.folder / "plain-spark.log").open("ab") as log:
+        return ended_after(subprocess.Popen(plain.command(asked), stdout=log, stderr=log, env=os.environ))
+
+
 STREAMS: Final[dict[str, Callable[[Load], contextlib.AbstractContextManager[int]]]] = {
     "mirror": partial(our_stream, ""),
     "mirror-sequences": partial(our_stream, 'exactly-once-by = "sequences"'),
@@ -212,6 +226,9 @@ STREAMS: Final[dict[str, Callable[[Load], contextlib.AbstractContextManager[int]
     "mirrormaker": partial(their_stream, True),
     "mirrormaker-default": partial(their_stream, False),
     "mirrormaker-low-latency": partial(their_stream, True, low_latency=True),
+    "plain-spark": partial(plain_spark, plain.MICRO_BATCHES),
+    "plain-spark-real-time": partial(plain_spark, plain.REAL_TIME),
+    "plain-spark-real-time-shortest": partial(plain_spark, plain.REAL_TIME_SHORTEST),
 }
 
 

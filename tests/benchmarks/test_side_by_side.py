@@ -283,13 +283,13 @@ def _run(copier: str = "null-copier", number: int = 1, **values: Any) -> dict[st
 
 def test_results_are_written_after_every_run_and_resumed(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    first = Results(path, sample_results.invocation(), resume=False)
+    first = Results(path, sample_results.invocation(), anew=False)
     first.workload("a", {"title": "x"})
     first.add(_run())
     first.add(_run(number=2, failed="no answer"))
     first.add_other("latency", {"copier": "mirror-exactly-once", "round": 1, "p50": 20.0})
     assert not list(tmp_path.glob("*.new"))
-    later = Results(path, sample_results.invocation(), resume=True)
+    later = Results(path, sample_results.invocation(), anew=False)
     assert later.document["runs"] == json.loads(path.read_text(encoding="utf-8"))["runs"]
     assert later.has("a", "null-copier", 1)
     assert not later.has("a", "null-copier", 2), "a failed run is tried again"
@@ -299,7 +299,7 @@ def test_results_are_written_after_every_run_and_resumed(tmp_path: Path) -> None
     assert kept == [(1, None, 0), (2, "no answer", 0), (2, None, 1)], (
         "a failed run stays beside the one that replaces it"
     )
-    assert Results(path, sample_results.invocation(), resume=False).document["runs"] == []
+    assert Results(path, sample_results.invocation(), anew=True).document["runs"] == []
 
 
 @pytest.mark.parametrize(
@@ -315,11 +315,12 @@ def test_results_of_another_commit_are_not_resumed(
     earlier: dict[str, Any], now: dict[str, Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "results.json"
-    Results(path, earlier, resume=False).add(_run())
+    Results(path, earlier, anew=False).add(_run())
     before = path.read_bytes()
-    with pytest.raises(OtherCommitError, match=r"results\.json cannot be resumed.*Measure without --resume"):
-        Results(path, now, resume=True)
+    with pytest.raises(OtherCommitError, match=r"results\.json has rows that git has not.*--anew"):
+        Results(path, now, anew=False)
     assert path.read_bytes() == before
+    assert len(Results(path, now, anew=True).document["invocations"]) == 1
 
 
 def test_a_run_is_reported_in_a_line() -> None:

@@ -1,18 +1,23 @@
 """This project beside others, on the same data and real brokers: ``make bench``.
 
-    PYTHONPATH=. python -m tests.benchmarks.side_by_side [--rounds 3] [--workload a]... [--copier NAME]... [--resume]
+    PYTHONPATH=. python -m tests.benchmarks.side_by_side [--rounds 3] [--workload a]... [--copier NAME]... [--within 9]
 
 For each workload its records are made once; then, in each round, all copiers run one after the other, each round
 beginning elsewhere in their order. Clusters are warmed up by a copy that does not count. After each run source and
 target are compared, record by record; a run whose copy is not equal does not count. Results: results.json beside this
-file, after every run, with the commit and the arguments (:mod:`.results`); at the end RESULTS.md, the pictures and
-the claims in README.md and tests/README.md are made of them (:mod:`.publish`), unless ``--results`` names another
-file. Rows of several commits, or of a work tree with changes, are not published.
+file, after every run, with the commit and the arguments (:mod:`.results`).
+
+A call goes on where the last one of the same commit has ended (``--within``: no run begins after so many minutes), and
+tries failed runs again. Rows of another commit are replaced if git has them, and otherwise only with ``--anew``. Once
+no run is left, RESULTS.md, the pictures and the claims in README.md and tests/README.md are made of the results
+(:mod:`.publish`), unless ``--results`` names a file that they are not made of. Rows of several commits, or of a work
+tree with changes, are not published.
 
 Further sections beside the workloads are ``idle`` (what idle partitions cost an epoch), ``latency`` (of a stream, by
 bench_latency.py), ``recovery`` (of a killed stream, by bench_recovery.py), ``quiet`` (10,000 partitions of which few
-have something new, by bench_quiet_partitions.py) and ``groups`` (consumer groups' positions, by bench_groups.py); all
-of them run where none is named. Their entries have the commit as all others.
+have something new, by bench_quiet_partitions.py), ``groups`` (consumer groups' positions, by bench_groups.py) and
+``losses`` (what a copy does not keep, by bench_losses.py); all of them run where none is named. Their entries have the
+commit as all others.
 """
 
 from __future__ import annotations
@@ -31,10 +36,10 @@ from typing import Any, Final
 
 from mirror.config.models import FlowConfig
 from mirror.sandbox.cluster import Cluster
-from tests.benchmarks import bench_groups, bench_latency, bench_quiet_partitions, bench_recovery
+from tests.benchmarks import bench_groups, bench_latency, bench_losses, bench_quiet_partitions, bench_recovery
 from tests.benchmarks.side_by_side import filling, results, stock
 from tests.benchmarks.side_by_side.copiers import COPIER
-from tests.benchmarks.side_by_side.figures import OTHERS, UnpublishableError
+from tests.benchmarks.side_by_side.figures import AT_LEAST_ONCE, OTHERS, PLAIN_SPARK, UnpublishableError
 from tests.benchmarks.side_by_side.publish import publish
 from tests.benchmarks.side_by_side.results import Results
 from tests.benchmarks.side_by_side.running import Pair, run
@@ -42,17 +47,26 @@ from tests.benchmarks.side_by_side.stock import Stock
 from tests.benchmarks.side_by_side.workloads import BESIDE_IDLE, COPIERS, WORKLOADS, Workload, order
 from tests.releases.releases import MAIN_VERSION, VERSIONS, distribution
 
+PUBLISHED: Final = (results.FILE, PLAIN_SPARK)
+"""The files that documents are made of."""
 ROOT: Final = Path(__file__).parents[3]
 IDLE: Final = "idle"
 LATENCY: Final = "latency"
 RECOVERY: Final = "recovery"
 GROUPS: Final = "groups"
 QUIET: Final = "quiet"
-SECTIONS: Final = (*WORKLOADS, IDLE, LATENCY, RECOVERY, GROUPS, QUIET)
-STREAMS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-low-latency": "mirrormaker-low-latency"}
-"""Those whose latency and recovery are measured, all exactly once, and their names there."""
+LOSSES: Final = "losses"
+SECTIONS: Final = (*WORKLOADS, IDLE, LATENCY, RECOVERY, GROUPS, QUIET, LOSSES)
+STREAMS: Final = {
+    "mirror-exactly-once": "mirror",
+    "mirrormaker-low-latency": "mirrormaker-low-latency",
+    **{name: name for name in sorted(AT_LEAST_ONCE)},
+}
+"""Those whose latency and recovery are measured, and their names there."""
 _OF_GROUPS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-exactly-once": "mirrormaker"}
 """Those whose groups' positions are measured, once, and their names in bench_groups.py."""
+_OF_LOSSES: Final = _OF_GROUPS | {"plain-spark": "plain-spark"}
+"""The same of bench_losses.py."""
 _MINUTES: Final = frozenset(OTHERS) - {IDLE}
 _QUIET_PARTITIONS: Final = 10_000
 _QUIET_ROUNDS: Final = 2
@@ -78,7 +92,7 @@ class Asked:
     copiers: tuple[str, ...]
     scale: float
     seed: int
-    resume: bool
+    anew: bool
     latency_s: float
     until: float
     warm: bool
@@ -97,9 +111,7 @@ def asked(arguments: Sequence[str]) -> Asked:
     parser.add_argument("--copier", action="append", choices=COPIERS, help="may come again; default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="the part of the records to be used (default: 1)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--resume", action="store_true", help="add to the results of the same commit; failed runs are tried again"
-    )
+    parser.add_argument("--anew", action="store_true", help="do not go on with the results that are there")
     parser.add_argument("--seconds-latency", type=float, default=200.0)
     parser.add_argument("--no-latency", action="store_true", help="without the sections that need streams for minutes")
     parser.add_argument("--within", type=float, metavar="MINUTES", help="begin no run after it")
@@ -115,7 +127,7 @@ def asked(arguments: Sequence[str]) -> Asked:
         tuple(sorted(set(options.copier or COPIERS), key=COPIERS.index)),
         options.scale,
         options.seed,
-        options.resume,
+        options.anew,
         options.seconds_latency,
         float("inf") if options.within is None else time.monotonic() + options.within * 60,
         not options.cold,
@@ -162,12 +174,14 @@ class Bench:
     def __init__(self, wanted: Asked, interruption: Interruption) -> None:
         self._asked = wanted
         self._interruption = interruption
-        self._results = Results(wanted.file, results.invocation(wanted.seed, wanted.words), resume=wanted.resume)
+        self._results = Results(wanted.file, results.invocation(wanted.seed, wanted.words), anew=wanted.anew)
+        self.left = 0
+        """The runs that the time did not suffice for."""
 
     def run(self) -> None:
         single = [WORKLOADS[key] for key in self._asked.sections if key in WORKLOADS and WORKLOADS[key].brokers == 1]
         larger = [WORKLOADS[key] for key in self._asked.sections if key in WORKLOADS and WORKLOADS[key].brokers > 1]
-        idle = IDLE in self._asked.sections
+        idle = IDLE in self._asked.sections and any(self._idle_plan())
         if any(self._plan(one) for one in single) or idle:
             with self._pair(1) as pair:
                 for workload in single:
@@ -188,6 +202,7 @@ class Bench:
             Section(LATENCY, STREAMS, rounds, {"rate": _RATE, "seconds": seconds}, partial(_latency, seconds)),
             Section(RECOVERY, STREAMS, rounds, {"rate": _RATE}, _recovery),
             Section(GROUPS, _OF_GROUPS, 1, bench_groups.SIZE, _groups),
+            Section(LOSSES, _OF_LOSSES, 1, {}, bench_losses.measure),
             Section(QUIET, {"mirror-exactly-once": ""}, 1, {"partitions": _QUIET_PARTITIONS}, _quiet),
         ]
 
@@ -252,34 +267,47 @@ class Bench:
 
     def _workload(self, pair: Pair, whole: Workload) -> None:
         plan = self._plan(whole)
-        if not plan or self._asked.late:
+        if self._asked.late:
+            self.left += len(plan)
+            return
+        if not plan:
             return
         workload = whole.scaled(self._asked.scale)
         with self._filled(pair, workload) as held:
             self._results.workload(workload.key, _workload_entry(workload, held))
-            for number, copier in plan:
+            for at, (number, copier) in enumerate(plan):
                 if self._asked.late:
-                    say("the time that was given is over: no run begins any more")
+                    self.left += len(plan) - at
                     return
                 result = self._run(pair, copier, workload, held, compared=workload.compares(number))
                 self._results.add({**result, "round": number})
                 say(f"{workload.key} round {number} {line(result)}")
 
+    def _idle_plan(self) -> list[tuple[int, bool]]:
+        """(round, with idle partitions) of the runs that are not there yet."""
+        rounds = range(1, self._asked.rounds + 1)
+        wanted = [(number, with_idle) for number in rounds for with_idle in (False, True)]
+        return [one for one in wanted if not self._results.has_other(IDLE, round=one[0], with_idle=one[1])]
+
     def _idle(self, pair: Pair) -> None:
         alone, beside = (BESIDE_IDLE[with_idle].scaled(self._asked.scale) for with_idle in (False, True))
         with self._filled(pair, alone) as one, self._filled(pair, beside) as other:
-            for number in range(1, self._asked.rounds + 1):
-                for with_idle, workload, held in ((False, alone, one), (True, beside, other)):
-                    if self._asked.late or self._results.has_other("idle", round=number, with_idle=with_idle):
-                        continue
-                    result = self._run(pair, "mirror-exactly-once", workload, held)
-                    say(f"{workload.key} round {number} {line(result)}")
-                    self._results.add_other("idle", {"round": number, "with_idle": with_idle, **_idle_entry(result)})
+            for number, with_idle in self._idle_plan():
+                if self._asked.late:
+                    self.left += 1
+                    continue
+                workload, held = (beside, other) if with_idle else (alone, one)
+                result = self._run(pair, "mirror-exactly-once", workload, held)
+                say(f"{workload.key} round {number} {line(result)}")
+                self._results.add_other(IDLE, {"round": number, "with_idle": with_idle, **_idle_entry(result)})
 
     def _other(self, section: Section) -> None:
         for number in range(1, section.rounds + 1):
             for copier, name in section.names.items():
-                if self._asked.late or self._results.has_other(section.name, round=number, copier=copier):
+                if self._results.has_other(section.name, round=number, copier=copier):
+                    continue
+                if self._asked.late:
+                    self.left += 1
                     continue
                 entry: dict[str, Any] = {"copier": copier, "round": number, **section.settings}
                 try:
@@ -364,7 +392,10 @@ def main(arguments: Sequence[str]) -> int:
             raise
         say(f"interrupted; what was measured is in {wanted.file}")
         return 130
-    if wanted.file == results.FILE:
+    if bench.left:
+        say(f"the time that was given is over, and {bench.left} runs are left: the same command goes on with them")
+        return 0
+    if wanted.file in PUBLISHED:
         try:
             publish()
         except UnpublishableError as error:

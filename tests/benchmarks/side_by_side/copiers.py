@@ -14,8 +14,9 @@ from mirror.sandbox.fetch import KAFKA_VERSION, class_path, fetch, pinned_jars
 from mirror.sandbox.folders import cache_folder
 from mirror.sandbox.java import find_java
 from mirror.sandbox.node import render
+from tests.benchmarks.plain_spark.command import AVAILABLE_NOW, PlainSpark, command
 from tests.benchmarks.side_by_side import mirrormaker_settings
-from tests.benchmarks.side_by_side.workloads import COPIERS, PLAIN, TRANSACTIONAL, Workload
+from tests.benchmarks.side_by_side.workloads import COPIERS, PLAIN, PLAIN_SPARK, TRANSACTIONAL, Workload
 
 Command = list[str | Path]
 
@@ -51,7 +52,8 @@ class Job:
 class Copier:
     """``command`` writes what it needs into the job's folder. ``ends``: by itself, once all is copied.
 
-    ``several``: its processes have different roles. ``copies``: something arrives at the target.
+    ``several``: its processes have different roles. ``copies``: something arrives at the target. ``times``: with the
+    timestamps of the source; otherwise they are left out of the comparison.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Copier:
     ends: bool = True
     several: bool = False
     copies: bool = True
+    times: bool = True
 
     def share(self, workload: Workload) -> float:
         """The part of each partition's records that it copies: kafka-python takes minutes for a million."""
@@ -100,6 +103,12 @@ def _mirrormaker(name: str, job: Job) -> Command:
     return [find_java().path, *mirrormaker_settings.JAVA, logging, "-cp", class_path(jars), main, file]
 
 
+def _plain_spark(job: Job) -> Command:
+    checkpoint = str(job.folder / "checkpoint")
+    topic, codec = job.workload.topic, job.workload.codec
+    return [*command(PlainSpark(job.source, job.target, topic, job.copy, checkpoint, AVAILABLE_NOW, codec=codec))]
+
+
 def _loop(name: str, job: Job) -> Command:
     words = {
         "source": job.source,
@@ -125,6 +134,7 @@ def _all() -> dict[str, Copier]:
     ]
     makers = (mirrormaker_settings.DEFAULT, mirrormaker_settings.TUNED, mirrormaker_settings.EXACTLY_ONCE)
     found += [Copier(name, partial(_mirrormaker, name), ends=False) for name in makers]
+    found += [Copier(PLAIN_SPARK, _plain_spark, times=False)]
     found += [Copier(name, partial(_loop, name)) for name in _LOOPS]
     ceilings = ("null-copier", "produce-alone", "fetch-alone")
     found += [Copier(name, partial(_ceiling, name), copies=name != "fetch-alone") for name in ceilings]

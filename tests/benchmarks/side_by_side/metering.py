@@ -2,9 +2,9 @@
 
 Roles of ``mirror run``: ``copying`` (the Python processes of Spark's tasks), ``planning`` (those that Spark starts for
 its driver, to plan and to hear of results), ``spark`` (the JVM), ``driver`` (the command and the driver's script). All
-of any other copier is ``copying``. CPU seconds are user and system time, of ended processes too, as they were last
-seen. Resident memory is the sum over processes at one moment; pages that forked processes share count in each.
-Proportional memory (Linux's PSS), read once a second, counts each page once.
+processes of any other copier are ``copying``. CPU seconds are user and system time, of ended processes too, as they
+were last seen. Resident memory is the sum over processes at one moment; pages that forked processes share count in
+each. Proportional memory (Linux's PSS), read once a second, counts each page once.
 """
 
 from __future__ import annotations
@@ -99,8 +99,6 @@ class Meter(threading.Thread):
         }
 
     def _processes(self) -> list[psutil.Process]:
-        if not self._roles:
-            return [self._root]
         try:
             return [self._root, *self._root.children(recursive=True)]
         except psutil.NoSuchProcess:

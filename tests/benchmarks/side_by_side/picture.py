@@ -24,6 +24,7 @@ _COLOURS: Final = {
     "mirrormaker-default": "#b6c8d9",
     "confluent-loop": "#2f9e44",
     "kafka-python": "#8ac997",
+    "plain-spark": "#9c36b5",
     "null-copier": "#868e96",
 }
 """Distinguishable also where red and green are not: ours are warm, MirrorMaker's are blue, loops are green."""

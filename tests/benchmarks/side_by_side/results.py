@@ -9,7 +9,8 @@ in seconds (``whole_seconds``, ``startup_seconds``, ``copy_seconds``), CPU secon
 within the copy, the brokers' within the copy, peak memory in MB, ``records`` and ``bytes`` that were to be copied,
 ``equal`` (None: not compared), ``difference`` (why it is not equal, or could not be compared), ``failed`` (None, or
 why). A failed attempt stays in the file beside the one that replaces it. ``latency`` is in ms, ``idle`` and
-``recovery`` in seconds; ``groups`` and ``quiet`` have what bench_groups.py and bench_quiet_partitions.py measure.
+``recovery`` in seconds; ``groups``, ``quiet`` and ``losses`` have what bench_groups.py, bench_quiet_partitions.py and
+bench_losses.py measure.
 ``workloads`` says what was at the source, and which copiers take no part, with the reason.
 """
 
@@ -45,24 +46,29 @@ _WRITTEN: Final = (
     "tests/benchmarks/latency_table/results.json",
     "*.svg",
     "tests/benchmarks/side_by_side/results.json",
+    "tests/benchmarks/results-plain-spark.json",
 )
 """What the benchmarks themselves write: a change of these does not change what is measured."""
 
 
 class OtherCommitError(Exception):
-    """The file to resume was measured on another commit."""
+    """The file was measured on another commit, and is nowhere else."""
 
 
 class Results:
-    """The file, and what is in it. Raises OtherCommitError where ``resume`` would join two commits in one file."""
+    """The file, and what is in it, which new entries join if it is of the same commit, and replace otherwise.
 
-    def __init__(self, path: Path, invocation: Mapping[str, Any], *, resume: bool) -> None:
+    Raises OtherCommitError rather than lose what git does not have, unless ``anew``.
+    """
+
+    def __init__(self, path: Path, invocation: Mapping[str, Any], *, anew: bool) -> None:
         self._path = path
-        found = json.loads(path.read_text(encoding="utf-8")) if resume and path.exists() else {}
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() and not anew else {}
+        if not _goes_on(found.get("invocations", ()), invocation):
+            _require_in_git(path, found, invocation)
+            found = {}
         empty: dict[str, Any] = {"invocations": [], "workloads": {}, "runs": [], **{name: [] for name in OTHERS}}
         self.document: Final[dict[str, Any]] = {**empty, **found}
-        for earlier in self.document["invocations"]:
-            _require_same_commit(path, earlier, invocation)
         self.document["invocations"].append(dict(invocation))
         self._number: Final = len(self.document["invocations"]) - 1
 
@@ -96,11 +102,26 @@ def _key(run: Mapping[str, Any]) -> tuple[Any, ...]:
     return run["workload"], run["copier"], run["round"]
 
 
-def _require_same_commit(path: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    if (earlier["commit"], earlier["clean"]) != (now["commit"], now["clean"]) or not now["clean"]:
+def _goes_on(earlier: Sequence[Mapping[str, Any]], now: Mapping[str, Any]) -> bool:
+    """Whether all is of one unchanged commit."""
+    states = {(one["commit"], one["clean"]) for one in (*earlier, now)}
+    return states == {(now["commit"], True)} or not earlier
+
+
+def _require_in_git(path: Path, found: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    if found and not _in_git(path):
+        earlier = found["invocations"][0]
         states = " and ".join(f"{one['commit'][:12]}{'' if one['clean'] else ' (changed)'}" for one in (earlier, now))
-        msg = f"{path.name} cannot be resumed: its rows and the new ones are of {states}. Measure without --resume"
+        msg = f"{path.name} has rows that git has not, and they and the new ones are of {states}. Replace them: --anew"
         raise OtherCommitError(msg)
+
+
+def _in_git(path: Path) -> bool:
+    """Whether HEAD has the file as it is."""
+    place = ["git", "-C", str(path.parent)]
+    known = subprocess.run([*place, "ls-files", "--error-unmatch", path.name], capture_output=True, check=False)
+    same = subprocess.run([*place, "diff", "--quiet", "HEAD", "--", path.name], capture_output=True, check=False)
+    return not known.returncode and not same.returncode
 
 
 def invocation(seed: int, arguments: Sequence[str]) -> dict[str, Any]:

@@ -91,6 +91,7 @@ def run(pair: Pair, copier: Copier, workload: Workload, held: Stock, *, compared
                 job.copy,
                 job.folder,
                 within_s=WITHIN_S + wanted.records / _COMPARED_AT_LEAST,
+                timestamps=copier.times,
             )
     return result
 

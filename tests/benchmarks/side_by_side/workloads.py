@@ -11,11 +11,16 @@ COMPACTED: Final = "compacted"
 TRANSACTIONAL: Final = "transactional"
 PEERS: Final = frozenset({"mirror-exactly-once", "mirrormaker-tuned"})
 """They take part in every round of every workload: all targets but some of (a) are about these two."""
-_COMPARED_IN_A: Final = PEERS | {"mirror-at-least-once", "mirrormaker-exactly-once", "null-copier"}
-"""They take part in every round of (a). All other copiers are in first rounds only, which saves hours."""
+PLAIN_SPARK: Final = "plain-spark"
+_COMPARED: Final = {
+    "a": PEERS | {PLAIN_SPARK, "mirror-at-least-once", "mirrormaker-exactly-once", "null-copier"},
+    "b": PEERS | {PLAIN_SPARK},
+}
+"""They take part in every round of these workloads. All other copiers are in first rounds only, which saves hours."""
 COPIERS: Final = (
     "mirror-exactly-once",
     "mirrormaker-tuned",
+    PLAIN_SPARK,
     "null-copier",
     "mirror-at-least-once",
     "mirrormaker-exactly-once",
@@ -133,7 +138,7 @@ def takes_part(workload: Workload, copier: str, number: int) -> bool:
     """Whether ``copier`` has a run in the workload's round ``number`` (from 1)."""
     if copier in workload.left_out:
         return False
-    return number == 1 or copier in (_COMPARED_IN_A if workload.key == "a" else PEERS)
+    return number == 1 or copier in _COMPARED.get(workload.key, PEERS)
 
 
 def order(workload: Workload, copiers: Sequence[str], number: int, rounds: int) -> list[str]:
