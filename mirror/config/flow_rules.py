@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ from mirror.config.problems import shown
 from mirror.config.reserved_topics import reserved_copy, reserved_in, why_reserved
 from mirror.errors import Problem
 from mirror.producer.settings import ProducerSettings
+from mirror.relay.model.way import Way
 from mirror.wire.integers import INT32_MAX
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 _TRANSACTION_TIMEOUT: Final = "transaction.timeout.ms"
 _ONLY_EXACTLY_ONCE: Final = 'has no effect with delivery = "at-least-once": remove the key'
+_ASIDE_KEYS: Final = ("on-too-large", "on-bad-timestamp", "on-no-key", "on-corrupt")
+_TOPIC_NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 _TIME_KEYS: Final = frozenset({"delivery.timeout.ms", "request.timeout.ms", "linger.ms", "retry.backoff.ms"})
 """The keys that determine the shortest transaction time-out (the last two raise the default delivery time-out)."""
 
@@ -56,6 +60,8 @@ def problems(
         yield sources.problem((*here, "mirrormaker", "checkpoints"), value=True, allowed=allowed)
     if doubtful.isdisjoint({"from", "until", "start"}):
         yield from _point_problems(flow, sources)
+    if doubtful.isdisjoint({"aside", "exactly-once-by", "transform", *_ASIDE_KEYS}):
+        yield from _aside_problems(flow, sources)
     yield from _topic_problems(flow, sources, doubtful)
     yield from _client_problems(flow, sources)
     if target is None or producer is None or not doubtful.isdisjoint({"delivery", "commit-interval-ms"}):
@@ -63,6 +69,26 @@ def problems(
     if (target.doubtful | producer.doubtful).isdisjoint({*_TIME_KEYS, _TRANSACTION_TIMEOUT}):
         times = {key: value for key, value in {**target.table, **producer.table}.items() if key in _TIME_KEYS}
         yield from _timeout_problems(flow, times, sources)
+
+
+def _aside_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
+    here = ("flows", flow.name)
+    uses = [key for key in _ASIDE_KEYS if getattr(flow, key.replace("-", "_")) == "aside"]
+    if not flow.aside:
+        for key in uses:
+            yield sources.problem((*here, key), "aside", 'needs aside = "TOPIC", a topic on the target')
+        return
+    path = (*here, "aside")
+    if not _TOPIC_NAME.fullmatch(flow.aside):
+        yield sources.problem(path, flow.aside, "must be a topic's name: at most 249 letters, digits, '.', '_' and '-'")
+    elif (reason := why_reserved(flow.aside)) is not None:
+        yield sources.problem(path, flow.aside, f"must be a topic of its own, since {reason}")
+    if flow.exactly_once and flow.exactly_once_by == Way.SEQUENCES.value:
+        allowed = 'must not be set with exactly-once-by = "sequences": records go aside in transactions'
+        yield sources.problem(path, flow.aside, allowed)
+    if flow.on_corrupt == "aside" and flow.transform:
+        allowed = 'must be "fail" with transform, through which the bytes of a damaged batch cannot pass'
+        yield sources.problem((*here, "on-corrupt"), "aside", allowed)
 
 
 def _deletion_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:

@@ -117,14 +117,24 @@ class FlowSettings(OwnTable):
     """the source lost records before they were copied (retention, truncation, a topic that was made again): `"fail"`
     fails the partition, `"skip"` continues behind the gap and counts it
     """
-    on_too_large: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
-    """a single record is larger than the target accepts: `"skip"` omits and counts it"""
-    on_bad_timestamp: Literal["fail", "clamp", "skip"] = Field(default="fail", description='"fail", "clamp" or "skip"')
-    """the target refuses a record's timestamp (`message.timestamp.*.max.ms`): `"clamp"` writes the nearest allowed
-    timestamp, `"skip"` omits and counts the record
+    on_too_large: Literal["fail", "skip", "aside"] = Field(default="fail", description='"fail", "skip" or "aside"')
+    """a single record is larger than the target accepts: `"skip"` omits and counts it, `"aside"` writes it to the topic
+    `aside`
     """
-    on_no_key: Literal["fail", "skip"] = Field(default="fail", description='"fail" or "skip"')
-    """a record without a key goes to a compacted topic: `"skip"` omits and counts it"""
+    on_bad_timestamp: Literal["fail", "clamp", "skip", "aside"] = Field(
+        default="fail", description='"fail", "clamp", "skip" or "aside"'
+    )
+    """the target refuses a record's timestamp (`message.timestamp.*.max.ms`): `"clamp"` writes the nearest allowed
+    timestamp, `"skip"` omits and counts the record, `"aside"` as above
+    """
+    on_no_key: Literal["fail", "skip", "aside"] = Field(default="fail", description='"fail", "skip" or "aside"')
+    """a record without a key goes to a compacted topic: as `on-too-large`"""
+    on_corrupt: Literal["fail", "aside"] = Field(default="fail", description='"fail" or "aside"')
+    """a batch of the source cannot be decoded, although it was fetched again: `"aside"` writes its bytes to the topic
+    `aside`
+    """
+    aside: str = Field(default="", description="the name of a topic on the target")
+    """a topic on the target for records that do not fit; see [Records aside](#records-aside)"""
     commit_interval_ms: int = Field(default=1000, ge=20, le=INT32_MAX, description=_INTERVAL)
     """progress is committed as soon as a partition has caught up, and at the latest this long after its first
     uncommitted record; by sequences three times as long, up to 3 s, while that is less than 64 KiB

@@ -88,6 +88,7 @@ class HandWriter:
         self.planned: Progress | None = None
         self.opened: Future[Progress | None] = Future()
         self.sent: list[SentBatch] = []
+        self.aside: list[SentBatch] = []
         self.commits: list[Commit] = []
         self.closed: Future[None] | None = None
         self.send_error: Exception | None = None
@@ -124,6 +125,10 @@ class HandWriter:
         batch.verify()
         self.sent.append(SentBatch(values_of(batch.view), batch.size, callback))
         batch.patch(7, 0, len(self.sent), transactional=self.atomic)
+
+    def send_aside(self, batch: Batch, callback: Callback) -> None:
+        assert self.way is not Way.SEQUENCES, "by sequences nothing goes aside"
+        self.aside.append(SentBatch(values_of(batch.view), batch.size, callback))
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         assert self.closed is None

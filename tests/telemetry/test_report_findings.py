@@ -75,7 +75,7 @@ FAILURES = {
     "failed too large": written_in(refusals._too_large),
     "failed segment": str(broker_error(18, "Produce to paris.orders-0")),
     "failed bad timestamp": bad_timestamp(),
-    "failed no key": written_in(refusals.handle_refusal).partition("advice =")[2],
+    "failed no key": written_in(refusals.handle_rejection).partition("advice =")[2],
     "failed permission": str(broker_error(29, "Produce to paris.orders-0", needs="Write")),
     "failed transform": str(transforms.transform_error(lambda record: record, 7, "failed", ValueError("no"))),
     "failed": "KeyError: 'x'",

@@ -18,6 +18,7 @@ from typing import Final
 
 from mirror.consumer.fetched import Fetched, without_aborted
 from mirror.errors import CorruptBatch, MirrorError
+from mirror.relay.batches.aside import AsideOrigin, AsideSpec, damaged_batch, has_plausible_end
 from mirror.relay.batches.held_buffers import HeldBuffers
 from mirror.relay.batches.output_batch import BufferRef, OutputBatch
 from mirror.relay.batches.reencode import ReencodeReason, ReencodeResult, ReencodeSpec, TimestampRule
@@ -34,6 +35,7 @@ from mirror.relay.batches.target_limits import TargetLimits
 from mirror.relay.model.client_defaults import RECOMPRESSED_BATCH_BYTES
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.progress.gaps import GapKind
+from mirror.wire.decode import records_of
 from mirror.wire.legacy import MessageSet
 from mirror.wire.records import AnyBatch, Batch
 
@@ -67,8 +69,13 @@ class BatchPipeline:
         reencode: SubmitReencode,
         held: HeldBuffers,
         is_foreign: IsForeign | None = None,
+        origin: AsideOrigin | None = None,
     ) -> None:
-        """``reencode`` runs in another thread; ``held`` counts the bytes that are held."""
+        """``reencode`` runs in another thread; ``held`` counts the bytes that are held.
+
+        ``origin`` is named by what goes aside; None: nothing does.
+        """
+        self._origin: Final = origin
         self._is_foreign: Final = is_foreign
         self._held: Final = held
         self.limits = limits
@@ -120,7 +127,8 @@ class BatchPipeline:
         if batch is None:
             return None
         # A compressed message set shows only its last offset.
-        begins = self._expected if isinstance(batch, MessageSet) else batch.base_offset
+        expected = self._expected
+        begins = expected if isinstance(batch, MessageSet) else batch.base_offset
         if begins >= fetched.end:
             return None
         remedies = self.remedies.at(begins)
@@ -129,6 +137,8 @@ class BatchPipeline:
         pending = SourceBatch(batch, fetched.buffer, self._gaps_before(batch), fetched.end, skip)
         pending.error, pending.alone = error, error is not None
         if pending.skip is None:
+            pending.damaged = self.remedies.are_damaged(expected, batch.next_offset)
+            pending.alone = pending.alone or pending.damaged
             pending.remedies = remedies
             pending.reason = self._reason(pending)
         return pending
@@ -233,6 +243,9 @@ class BatchPipeline:
         pending = self._backlog[0]
         if pending.error is not None:
             raise pending.error
+        if pending.damaged and not is_decodable(pending.batch):
+            self._put_aside(pending, unix_ms)
+            return
         if pending.skip is None and (run := self._take_run(unix_ms)):
             self._run = run
             self.encoding = self._reencode([one.batch for one in run if one.skip is None], self._spec(run, unix_ms))
@@ -251,6 +264,31 @@ class BatchPipeline:
             output.batch, output.count, output.received_ms = batch, batch.count, _received_ms(pending)
             output.append_time_ms = batch.max_timestamp if batch.has_log_append_time else None
         self._outputs.append(output)
+
+    # Invariant: A damaged batch goes aside only if its end is certain: otherwise, records behind it would be passed.
+    # Test: tests/relay/batches/test_aside.py::test_damaged_batch_whose_end_is_uncertain_stays_in_front
+    def _put_aside(self, pending: SourceBatch, unix_ms: int) -> None:
+        """Add an output with the bytes of a damaged batch. Raises CorruptBatch if the batch's end is uncertain."""
+        batch = pending.batch
+        following = self._backlog[1].batch if self._fill_backlog(2) else None
+        follows = following.base_offset if isinstance(following, Batch) else None
+        if self._origin is None or not isinstance(batch, Batch) or not has_plausible_end(batch, follows):
+            raise CorruptBatch(
+                f"the batch at offset {batch.base_offset} is corrupt, and does not go aside: the offsets in its"
+                " header are uncertain"
+            )
+        self._drop_from_backlog(1)
+        start = max(batch.base_offset, self._start)
+        aside = damaged_batch(batch, self._origin, start, unix_ms)
+        buffer = BufferRef(aside.size, self._held.release, references=1)
+        self._held.add(buffer)
+        output = OutputBatch(start, min(batch.next_offset, pending.end), batch.leader_epoch, aside, buffer)
+        output.count, output.aside = 1, {ReencodeReason.CORRUPT: 1}
+        output.tried = frozenset({ReencodeReason.CORRUPT})
+        output.received_ms = _received_ms(pending)
+        output.gaps.update(pending.gaps)
+        self._outputs.append(output)
+        pending.buffer.release()
 
     def _skip_following(self, output: OutputBatch) -> None:
         """Add the following batches of the same fetch that hold nothing to copy: there may be thousands of markers."""
@@ -307,6 +345,7 @@ class BatchPipeline:
             policy = self._policy.on_bad_timestamp
             bounds = self.limits.bounds_ms(unix_ms, exact=policy == "fail")
             rule = TimestampRule(*bounds, policy, self.limits.time_keys)
+        keyless = self._policy.on_no_key if ReencodeReason.NO_KEY in remedies else "keep"
         return ReencodeSpec(
             codec=self._policy.compression,
             limit=self.remedies.max_reencoded_bytes,
@@ -314,8 +353,22 @@ class BatchPipeline:
             end=run[-1].end,
             headers=self._policy.headers,
             timestamps=rule,
-            keyless="skip" if ReencodeReason.NO_KEY in remedies and self._policy.on_no_key == "skip" else "keep",
+            keyless="keep" if keyless == "fail" else keyless,
+            aside=self._aside_spec(run, rule, keyless, unix_ms),
         )
+
+    def _aside_spec(
+        self, run: list[SourceBatch], rule: TimestampRule | None, keyless: str, unix_ms: int
+    ) -> AsideSpec | None:
+        """Return how records of ``run`` go aside; None if none may."""
+        too_large = frozenset[int]()
+        if self._policy.on_too_large == "aside" and self.remedies.skipped_offsets:
+            end = run[-1].batch.next_offset
+            too_large = frozenset(offset for offset in self.remedies.skipped_offsets if offset < end)
+        refused = keyless == "aside" or (rule is not None and rule.policy == "aside")
+        if self._origin is None or not (too_large or refused):
+            return None
+        return AsideSpec(self._origin, unix_ms, too_large)
 
     def _add_reencoded(self, encoding: Future[ReencodeResult]) -> None:
         """Turn the result of a re-encoding into outputs; the last one counts what has become of the source batches."""
@@ -344,11 +397,12 @@ class BatchPipeline:
                 tried=tried,
             )
             buffer.references += 1
-            if encoded.base_offset in self.remedies.skipped_offsets:
+            if encoded.base_offset in self.remedies.skipped_offsets and not encoded.aside:
                 output.dropped[ReencodeReason.TOO_LARGE] = 1
             else:
                 output.batch, output.count = encoded.batch, encoded.batch.count
                 output.jumps, output.received_ms = encoded.jumps, _received_ms(run[0])
+                output.aside = encoded.aside
             self._outputs.append(output)
         last = run[-1].batch
         next_offset = min(last.next_offset, run[-1].end)
@@ -373,6 +427,18 @@ class BatchPipeline:
         for pending in run:
             pending.alone = True
         self._backlog.extendleft(reversed(run))
+
+
+def is_decodable(batch: AnyBatch) -> bool:
+    """Whether all records of ``batch`` can be decoded, which reads all of it."""
+    try:
+        if isinstance(batch, Batch):
+            batch.verify()
+        for _ in records_of(batch):
+            pass
+    except CorruptBatch:
+        return False
+    return True
 
 
 def _received_ms(pending: SourceBatch) -> int:

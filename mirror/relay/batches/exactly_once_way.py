@@ -28,8 +28,10 @@ EXPIRATION: Final = "producer.id.expiration.ms"
 EXPIRATION_BEFORE_3_4: Final = "transactional.id.expiration.ms"
 """The same in brokers that do not have :data:`EXPIRATION`; the others apply it to transactional ids only."""
 
-_CONDITIONAL: Final = frozenset({ReencodeReason.BAD_TIMESTAMP, ReencodeReason.NO_KEY, ReencodeReason.TOO_LARGE})
-"""Remedies that depend on the clock or on the target's limits.
+_CONDITIONAL: Final = frozenset(
+    {ReencodeReason.BAD_TIMESTAMP, ReencodeReason.NO_KEY, ReencodeReason.TOO_LARGE, ReencodeReason.CORRUPT}
+)
+"""Remedies that depend on the clock, on the target's limits, or on which replica of the source was read.
 
 Another attempt may decide otherwise, and would then not find the target's last records in the source.
 """

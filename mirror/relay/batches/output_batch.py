@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mirror.consumer.fetched import Fetched
@@ -59,3 +59,5 @@ class OutputBatch:
     """Offsets before or in it that hold nothing to copy, by reason."""
     tried: frozenset[ReencodeReason] = frozenset()
     """The remedies that were applied to it."""
+    aside: Mapping[str, int] = field(default_factory=dict)
+    """The number of its records by reason, if ``batch`` goes to the aside topic instead of the target partition."""

@@ -12,12 +12,13 @@ import enum
 import functools
 from array import array
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from mirror.errors import RecordRejected
+from mirror.relay.batches.aside import CORRUPT, AsideSpec
 from mirror.relay.batches.topic_config import TIME_KEYS
 from mirror.relay.batches.transforms import Transform, transform_error, transformed
 from mirror.wire.decode import CodedRecord, Record, coded_records_of, records_of
@@ -55,6 +56,7 @@ class ReencodeReason(enum.StrEnum):
     TOO_LARGE = "too large"
     BAD_TIMESTAMP = "bad timestamp"
     NO_KEY = "no key"
+    CORRUPT = CORRUPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class TimestampRule:
     """In ms since 1970, inclusive, as is ``latest_ms``."""
     latest_ms: int
     policy: str
-    """One of "fail", "skip" and "clamp" (to the nearest timestamp that is allowed)."""
+    """One of "fail", "skip", "aside" and "clamp" (to the nearest timestamp that is allowed)."""
     keys: tuple[str, str] = TIME_KEYS
     """The topic's keys that set ``earliest_ms`` and ``latest_ms`` (KIP-937)."""
 
@@ -100,7 +102,9 @@ class ReencodeSpec:
     """The largest size of a source batch, decompressed."""
     timestamps: TimestampRule | None = None
     keyless: str = "keep"
-    """What to do with records without a key, which a compacted target refuses: "keep" or "skip"."""
+    """What to do with records without a key, which a compacted target refuses: "keep", "skip" or "aside"."""
+    aside: AsideSpec | None = None
+    """How records go aside, as ``transform`` and ``headers`` have made them; None: none does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,8 @@ class ReencodedBatch:
     """The source's leader epoch there; -1: not known."""
     jumps: array[int]
     """Two numbers for each record that does not follow its predecessor in the source: its index, its source offset."""
+    aside: Mapping[str, int] = field(default_factory=dict)
+    """The number of its records by reason, if they go aside; a batch has such records only, or none."""
 
 
 @dataclass(slots=True)
@@ -201,12 +207,35 @@ def _add_changed(
     """Add ``record`` as ``change`` returns it; return whether a batch was completed."""
     try:
         copy = change(record, dropped) if change is not None else record
-        return copy is not None and writer.add(record.offset, *copy[1:])
+        if copy is None:
+            return False
+        reason = None if spec.aside is None else _aside_reason(spec, spec.aside, copy, record.offset)
+        if reason is None:
+            return writer.add(record.offset, *copy[1:])
+        return _add_aside(writer, spec, reason, copy, record.offset)
     except (TypeError, ValueError, OverflowError, BufferError) as error:
         # Mostly raised by the record codec, which never refuses an unchanged record.
         if spec.transform is None:
             raise
         raise transform_error(spec.transform, record.offset, "gave what is no record", error) from error
+
+
+def _aside_reason(spec: ReencodeSpec, aside: AsideSpec, copy: Record, offset: int) -> ReencodeReason | None:
+    """Return why the record of the source ``offset`` goes aside; None if it does not."""
+    if offset in aside.too_large:
+        return ReencodeReason.TOO_LARGE
+    if copy.key is None and spec.keyless == "aside":
+        return ReencodeReason.NO_KEY
+    rule = spec.timestamps
+    refused = rule is not None and rule.policy == "aside" and not rule.allows(copy.timestamp_ms)
+    return ReencodeReason.BAD_TIMESTAMP if refused else None
+
+
+def _add_aside(writer: _Writer, spec: ReencodeSpec, reason: ReencodeReason, copy: Record, offset: int) -> bool:
+    assert spec.aside is not None  # noqa: S101 - it has given the reason
+    origin = spec.aside.origin.headers(reason.value, offset, offset + 1, copy.timestamp_ms)
+    headers = (*copy.headers, *origin)
+    return writer.add_aside(offset, spec.aside.time_ms, copy.key, copy.value, headers, reason.value)
 
 
 class _Writer:
@@ -222,6 +251,7 @@ class _Writer:
         self._append = self._builder.append
         self._base_offset = self._next_offset = self._leader_epoch = self._source_epoch = -1
         self._jumps = array("q")
+        self._aside: Counter[str] | None = None
 
     def add_coded(self, record: CodedRecord) -> bool:
         """Add a record of a source as it is; return whether a batch was completed."""
@@ -229,6 +259,7 @@ class _Writer:
 
     def add(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
         """Add a record from source ``offset``; return whether a batch was completed."""
+        ended = self._aside is not None and self._end_batch(None)
         full = not self._append(key, value, headers, timestamp_ms)
         if full:
             self._cut()
@@ -239,7 +270,34 @@ class _Writer:
             self._jumps.append(self._builder.count - 1)
             self._jumps.append(offset)
         self._next_offset, self._leader_epoch = offset + 1, self._source_epoch
-        return full
+        return full or ended
+
+    # Invariant: The batches of the target and those that go aside are in the order of the source's offsets, so that
+    #   each progress that can be committed has all of both in front of it.
+    # Test: tests/relay/batches/test_aside.py::test_batches_are_cut_where_a_record_goes_aside
+    def add_aside(
+        self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers, reason: str
+    ) -> bool:
+        """Add a record that goes aside; return whether a batch was completed."""
+        ended = self._end_batch(Counter()) if self._aside is None else False
+        full = not self._append(key, value, headers, timestamp_ms)
+        if full:
+            self._end_batch(Counter())
+            self._append(key, value, headers, timestamp_ms)
+        if self._base_offset < 0:
+            self._base_offset = offset
+        assert self._aside is not None  # noqa: S101 - it was begun above
+        self._aside[reason] += 1
+        self._next_offset, self._leader_epoch = offset + 1, self._source_epoch
+        return full or ended
+
+    def _end_batch(self, aside: Counter[str] | None) -> bool:
+        """Let records ``aside`` begin, or end; return whether a batch was completed."""
+        has_records = bool(self._builder.count)
+        if has_records:
+            self._cut()
+        self._aside = aside
+        return has_records
 
     @property
     def held(self) -> int:
@@ -263,7 +321,8 @@ class _Writer:
     def _cut(self) -> None:
         batch = self._builder.build()
         self._encoded_bytes += batch.size
-        done = ReencodedBatch(batch, self._base_offset, self._next_offset, self._leader_epoch, self._jumps)
+        aside = {} if self._aside is None else dict(self._aside)
+        done = ReencodedBatch(batch, self._base_offset, self._next_offset, self._leader_epoch, self._jumps, aside)
         self._done.append(done)
         self._builder = BatchBuilder(self._codec, self._limit)
         self._append = self._builder.append
@@ -284,7 +343,8 @@ RecordChange = Callable[[Record, Counter[str]], Record | None]
 
 def record_change(spec: ReencodeSpec) -> RecordChange | None:
     """Return the change that the spec makes to each record; None if it makes none."""
-    if spec.transform is None and spec.timestamps is None and spec.keyless == "keep" and not spec.headers:
+    plain = spec.transform is None and spec.timestamps is None and spec.aside is None
+    if plain and spec.keyless == "keep" and not spec.headers:
         return None
 
     def change(record: Record, dropped: Counter[str]) -> Record | None:
@@ -296,7 +356,7 @@ def record_change(spec: ReencodeSpec) -> RecordChange | None:
             dropped[ReencodeReason.NO_KEY.value] += 1
             return None
         rule = spec.timestamps
-        if rule is not None and not rule.allows(copy.timestamp_ms):
+        if rule is not None and rule.policy != "aside" and not rule.allows(copy.timestamp_ms):
             if rule.policy == "skip":
                 dropped[ReencodeReason.BAD_TIMESTAMP.value] += 1
                 return None
@@ -316,7 +376,7 @@ def _clamp_or_raise(rule: TimestampRule, record: Record, offset: int) -> Record:
     msg = (
         f"the record at offset {offset} has the time {time_text(record.timestamp_ms)}, {beyond} what the target allows"
         f" ({time_text(bound_ms)}): raise {key} of the target topic,"
-        ' or set on-bad-timestamp = "clamp" or "skip"'
+        ' or set on-bad-timestamp = "clamp", "skip" or "aside"'
     )
     raise RecordRejected(msg, INVALID_TIMESTAMP)
 

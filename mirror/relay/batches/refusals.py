@@ -35,8 +35,23 @@ def handle_refusal(
     No record is ever dropped silently: only if a policy says so, and dropped records are counted.
     """
     at = f"{source}, the batch at offset {output.base_offset}"
+    if output.aside:
+        return _not_aside(error, output, source, policy)
     if isinstance(error, RecordTooLarge):
         return _too_large(error, output, remedies, source, policy)
+    return handle_rejection(error, output, remedies, at, limits, goes_aside=policy.on_corrupt == "aside")
+
+
+def handle_rejection(
+    error: BaseException,
+    output: OutputBatch,
+    remedies: Remedies,
+    at: str,
+    limits: TargetLimits,
+    *,
+    goes_aside: bool,
+) -> MirrorError | None:
+    """Do what :func:`handle_refusal` does, for what is not too large."""
     if isinstance(error, RecordRejected) and error.code == INVALID_TIMESTAMP:
         # Re-encoded under any policy: only that shows which record is the cause.
         return None if remedies.apply(output, ReencodeReason.BAD_TIMESTAMP) else FlowError(f"{at}: {error}")
@@ -44,8 +59,11 @@ def handle_refusal(
         # Re-encoded under any policy, each source batch alone: of merged batches it is not known which is the cause.
         if remedies.apply(output, ReencodeReason.NO_KEY):
             return None
-        advice = 'a compacted topic takes no record without a key; set on-no-key = "skip" to leave such records out'
+        advice = 'a compacted topic takes no record without a key; set on-no-key = "skip" or "aside"'
         return FlowError(f"{at}: {error} ({advice})")
+    damaged = goes_aside and isinstance(error, (RecordRejected, CorruptBatch))
+    if damaged and remedies.apply(output, ReencodeReason.CORRUPT):
+        return None  # if it cannot be decoded here, either, it goes aside
     if isinstance(error, (BrokerError, CorruptBatch)):
         error.args = (f"{at}: {error}",)
         return error
@@ -57,7 +75,7 @@ def _too_large(
 ) -> MirrorError | None:
     if remedies.apply(output, ReencodeReason.TOO_LARGE):
         return None
-    if policy.on_too_large == "skip":
+    if policy.on_too_large != "fail":
         remedies.skip_record(output)
         return None
     size = output.batch.size if output.batch is not None else 0
@@ -66,5 +84,17 @@ def _too_large(
     return FlowError(
         f"{source}: the record at offset {output.base_offset} ({size} bytes as a batch) is larger than the target"
         f" takes: {error}{limit}, or set"
-        ' on-too-large = "skip" to leave such records out'
+        ' on-too-large = "skip" to leave such records out, or "aside"'
+    )
+
+
+# Invariant: What the aside topic does not take fails its partition in front of the record.
+# Test: tests/relay/batches/test_aside.py::test_what_the_aside_topic_refuses_fails_the_partition
+def _not_aside(error: BaseException, output: OutputBatch, source: TopicPartition, policy: CopyPolicy) -> FlowError:
+    size = output.batch.size if output.batch is not None else 0
+    too_large = isinstance(error, RecordTooLarge)
+    advice = "; raise its max.message.bytes, or the flow's buffer.memory" if too_large else ""
+    return FlowError(
+        f"{source}: what is at offset {output.base_offset} ({', '.join(sorted(output.aside))}) cannot go aside:"
+        f" {policy.aside} does not take its {size} bytes: {error}{advice}"
     )

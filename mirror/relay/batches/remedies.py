@@ -12,7 +12,9 @@ class Remedies:
     def __init__(self, max_message_bytes: int) -> None:
         self.set_max_bytes(max_message_bytes)
         self.skipped_offsets: set[int] = set()
-        """The offsets of single records that are skipped."""
+        """The offsets of single records that are skipped, or go aside."""
+        self.damaged_offsets: set[int] = set()
+        """Where batches begin that cannot be decoded and go aside."""
         # Batches that begin below the offset are re-encoded for the reason.
         self._until: dict[ReencodeReason, int] = {}
         self._reach: dict[ReencodeReason, int] = {}
@@ -37,6 +39,18 @@ class Remedies:
     def forget_skipped(self, offset: int) -> None:
         """Nothing before ``offset`` is copied again."""
         self.skipped_offsets = {skipped for skipped in self.skipped_offsets if skipped >= offset}
+        self.damaged_offsets = {damaged for damaged in self.damaged_offsets if damaged >= offset}
+
+    def are_damaged(self, start: int, end: int) -> bool:
+        """Whether the batch that may hold the offsets ``[start, end)`` goes aside as it is."""
+        return bool(self.damaged_offsets) and any(start <= damaged < end for damaged in self.damaged_offsets)
+
+    def put_aside_damaged(self, offset: int) -> bool:
+        """Have the next batch behind ``offset`` go aside as it is; False if that was tried in vain."""
+        if offset in self.damaged_offsets:
+            return False
+        self.damaged_offsets.add(offset)
+        return True
 
     def at(self, offset: int) -> frozenset[ReencodeReason]:
         """Return why a batch that begins at ``offset`` is re-encoded; usually for no reason."""
@@ -65,6 +79,6 @@ class Remedies:
         return True
 
     def skip_record(self, output: OutputBatch) -> None:
-        """Skip the single record of ``output``, which the target does not take."""
+        """Skip the single record of ``output``, which the target does not take, or have it go aside."""
         self.skipped_offsets.add(output.base_offset)
         self._until[ReencodeReason.TOO_LARGE] = max(output.next_offset, self._until.get(ReencodeReason.TOO_LARGE, 0))

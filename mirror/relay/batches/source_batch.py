@@ -27,6 +27,8 @@ class SourceBatch:
     alone: bool = False
     """Not to be merged with its neighbours."""
     error: CorruptBatch | None = None
+    damaged: bool = False
+    """It could not be decoded, however often it was fetched: as it is, it goes aside."""
 
     @property
     def skipped_count(self) -> int:

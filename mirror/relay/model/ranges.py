@@ -112,6 +112,8 @@ class RangeResult:
     """Source batches that were re-encoded, by reason."""
     gaps: dict[str, int] = field(default_factory=dict)
     """Source offsets that did not exist, by reason."""
+    aside: dict[str, int] = field(default_factory=dict)
+    """Records, and batches that cannot be decoded, that went to the aside topic, by reason."""
     expiries: list[dict[str, Any]] = field(default_factory=list)
     """One record for each expiry: :meth:`mirror.errors.DeliveryTimeout.describe`, its offsets and its time."""
     target_losses: list[dict[str, Any]] = field(default_factory=list)

@@ -155,7 +155,7 @@ class ReportedCounts:
 
 _COUNTS: Final = (
     *("records", "batches", "bytes", "seconds", "retries"),
-    *("skipped", "deep", "gaps", "failures", "expiries", "target_losses"),
+    *("skipped", "deep", "gaps", "aside", "failures", "expiries", "target_losses"),
 )
 
 
@@ -172,6 +172,7 @@ def difference(before: RangeResult, now: RangeResult) -> RangeResult:
         skipped=_difference_by_key(before.skipped, now.skipped),
         deep=_difference_by_key(before.deep, now.deep),
         gaps=_difference_by_key(before.gaps, now.gaps),
+        aside=_difference_by_key(before.aside, now.aside),
         failures=_difference_by_key(before.failures, now.failures),
         expiries=_added(before.expiries, now.expiries),
         target_losses=_added(before.target_losses, now.target_losses),

@@ -23,6 +23,11 @@ def groups_transactional_id(flow: str) -> str:
     return f"mirror.{flow}.groups"
 
 
+def aside_transactional_id(flow: str) -> str:
+    """Return the id under which records of a flow's aside topic are copied again."""
+    return f"mirror.{flow}.aside"
+
+
 def switch_transactional_id(switch: str) -> str:
     """Return the id under which operators of a switch store its record, on both clusters."""
     return f"mirror.{switch}.switch"

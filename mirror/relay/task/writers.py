@@ -79,8 +79,8 @@ class TaskWriters:
         settings, admin, memory = clients.producer_settings, clients.admin, clients.memory
         if way is Way.TRANSACTIONS:
             on_producer_id = None if clients.registration is None else clients.registration.on_producer_id
-            search = self._search_of(copy)
-            return ExactlyOnceWriter(flow, copy.target, settings, admin, memory, search, on_producer_id)
+            search, aside = self._search_of(copy), self._policy.aside
+            return ExactlyOnceWriter(flow, copy.target, settings, admin, memory, search, on_producer_id, aside)
         assert clients.producer is not None  # noqa: S101 - only copies in transactions need none
         chain = next(self._chains)
         committer = self._committer = self._committer or ProgressCommitter(admin, flow, lazy=way is Way.SEQUENCES)
@@ -88,7 +88,7 @@ class TaskWriters:
             valid_ms = renewal_ms(copy.target, fence_valid_ms(self._policy.renew_ms))
             shared = SharedClients(clients.producer, committer, admin, memory, valid_ms)
             return SequenceWriter(flow, copy.target, settings, shared, chain, self._search_of(copy))
-        return AtLeastOnceWriter(flow, copy.target, admin, clients.producer, committer, chain)
+        return AtLeastOnceWriter(flow, copy.target, admin, clients.producer, committer, chain, self._policy.aside)
 
     def _search_of(self, copy: CopyHandle) -> AttemptSearch:
         assert self._searches is not None  # noqa: S101 - there are some if the copy is exactly once

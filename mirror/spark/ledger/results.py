@@ -312,7 +312,8 @@ class Totals:
 
 
 def _has_counts(result: RangeResult) -> bool:
-    return bool(result.records or result.skipped or result.gaps or result.expiries or result.target_losses)
+    lost = result.gaps or result.expiries or result.target_losses
+    return bool(result.records or result.skipped or result.aside or lost)
 
 
 def _sum_of(previous: RangeResult, result: RangeResult) -> RangeResult:
@@ -330,6 +331,7 @@ def _sum_of(previous: RangeResult, result: RangeResult) -> RangeResult:
         skipped=_sum_by_key(previous.skipped, result.skipped),
         deep=_sum_by_key(previous.deep, result.deep),
         gaps=_sum_by_key(previous.gaps, result.gaps),
+        aside=_sum_by_key(previous.aside, result.aside),
         failures=_sum_by_key(previous.failures, result.failures),
         expiries=[*previous.expiries, *result.expiries][-MAX_EXPIRIES:],
         target_losses=[*previous.target_losses, *result.target_losses][-MAX_EXPIRIES:],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -26,7 +26,7 @@ from mirror.spark.preflight.old_brokers import replicas_without_default
 from mirror.spark.preflight.refused_configs import without_refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from mirror.client import Admin, Outcomes
     from mirror.config.models import FlowConfig
@@ -43,6 +43,14 @@ _POLL_S: Final = 0.1
 FLOW_TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(16 * 1024 * 1024)}
 """Of the flow's own topics, as for Kafka Connect's. Segments are small: the active one is never compacted."""
 
+ASIDE_CONFIGS: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "max.message.bytes": str(topic_compare.ASIDE_MESSAGE_BYTES),
+}
+"""Of a flow's aside topic: it keeps what is nowhere else on the target until an operator deletes it, and takes what a
+broker's request can hold."""
+
 
 @dataclass(frozen=True, slots=True)
 class FlowTopic:
@@ -55,6 +63,12 @@ class FlowTopic:
     """What does not work without it."""
     replication_factor: int = -1
     """That of the flow is for its target."""
+    configs: Mapping[str, str] = field(default_factory=lambda: FLOW_TOPIC_CONFIGS)
+
+    def warnings(self, configs: Mapping[str, str]) -> Iterable[str]:
+        """Yield lines about a topic with this configuration."""
+        about = topic_compare.aside_warnings if self.configs is ASIDE_CONFIGS else topic_compare.flow_topic_warnings
+        return about(self.name, configs, self.contents)
 
 
 def on_target(flow: FlowConfig) -> list[FlowTopic]:
@@ -76,6 +90,9 @@ def on_target(flow: FlowConfig) -> list[FlowTopic]:
         topics.append(FlowTopic(topic, "checkpoints of consumer groups", "no checkpoints are written"))
     if flow.registers_producers:
         topics.append(_REGISTRY)
+    if flow.aside:
+        contents = "records that the target does not take"
+        topics.append(FlowTopic(flow.aside, contents, "none goes aside", configs=ASIDE_CONFIGS))
     return [replace(topic, replication_factor=flow.replication_factor) for topic in topics]
 
 
@@ -122,12 +139,11 @@ def prepare(
     warnings: list[str] = []
     names = [topic.name for topic in topics]
     for topic in topics:
-        new = NewTopic(topic.name, 1, topic.replication_factor, FLOW_TOPIC_CONFIGS)
+        new = NewTopic(topic.name, 1, topic.replication_factor, dict(topic.configs))
         try:
             if _of(topic.name, described := side.describe(names)) is not None:
                 found = _of(topic.name, side.configs([name for name in names if name in described]))
-                configs = readable(found or {})
-                warnings += topic_compare.flow_topic_warnings(topic.name, configs, topic.contents)
+                warnings += topic.warnings(readable(found or {}))
                 continue
             if new.replication_factor < 0:
                 new = replace(new, replication_factor=replicas_without_default(side))
@@ -135,7 +151,7 @@ def prepare(
                 check()
             new, lines = _create(new, side.admin, validate_only=validate_only)
             warnings += [f"topic {line}" for line in lines]
-            warnings += topic_compare.flow_topic_warnings(topic.name, new.configs, topic.contents)
+            warnings += topic.warnings(new.configs)
             if not validate_only:
                 _await(topic.name, side.admin)
         except KafkaError as error:
@@ -144,7 +160,7 @@ def prepare(
             if not isinstance(error, BrokerError) or error.code != TOPIC_ALREADY_EXISTS:
                 warnings.append(
                     f"topic {topic.name} cannot be prepared, so {topic.lost}: {error} (the topic needs one partition"
-                    " and cleanup.policy = compact)"
+                    f" and cleanup.policy = {topic.configs['cleanup.policy']})"
                 )
             continue
         created.append(new)

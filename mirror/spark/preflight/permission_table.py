@@ -78,6 +78,7 @@ _REGISTERS: Final = Use("`register-producers`", lambda found, _: found.flow.regi
 _EXACT: Final = Use('`delivery = "exactly-once"`', lambda found, _: found.flow.exactly_once)
 _SEQUENCES: Final = Use("[sequences](#exactly-once)", lambda found, _: found.uses_sequences)
 _FORCED: Final = Use(f'`exactly-once-by = "{Way.SEQUENCES}"`', lambda found, _: found.forces_sequences)
+_ASIDE: Final = Use("[`aside`](#records-aside)", lambda found, _: bool(found.flow.aside))
 _FOLLOWS: Final = Use("[`groups`](#consumer-groups)", lambda found, _: found.flow.follows_groups)
 _GROUPS: Final = Use("[`groups`](#consumer-groups)", lambda found, _: found.flow.groups.sync)
 _GROUP_DELETED: Final = Use(
@@ -88,6 +89,7 @@ _CONFIGS: Final = Use('[`configs = "sync"`](#topic-configurations)', lambda foun
 _DELETES: Final = Use('[`on-topic-deleted = "delete"`](#deleted-topics)', lambda found, _: found.flow.deletes_topics)
 _ACLS: Final = Use("[`acls`](#acls)", lambda found, _: found.flow.acls.sync)
 _REVERSE: Final = Use("`mirror groups --reverse --commit`")
+_ASIDE_COMMAND: Final = Use("`mirror aside`")
 _HOLD: Final = Use("`mirror hold`")
 _SWITCH: Final = Use("[`switches`](#switches)", lambda found, _: bool(found.switches))
 _DENIES: Final = Use(
@@ -135,6 +137,7 @@ _heartbeats = _on_source(_topic, f"topic `{HEARTBEATS}`", _same(HEARTBEATS), _WR
 _heartbeats_copy = _on_target(
     _topic, f"the copy of `{HEARTBEATS}`", lambda found: [found.flow.target_topic(HEARTBEATS)], _WRITTEN
 )
+_aside = _on_target(_topic, "the topic `aside`", lambda found: [found.flow.aside] if found.flow.aside else [], _WRITTEN)
 _registries = [
     on(_topic, f"topic `{REGISTRY_TOPIC}`", _same(REGISTRY_TOPIC), _WRITTEN) for on in (_on_source, _on_target)
 ]
@@ -188,6 +191,7 @@ def _of_switches(on: Callable[..., Resource], cluster: Resource) -> list[Permiss
 
 
 _IN_TRANSACTIONS: Final = "all records go in transactions"
+_NOT_AGAIN: Final = "what went aside is not listed, nor copied again"
 _NOT_ALIGNED: Final = "their configurations are not brought in step"
 _NOT_BACK: Final = "groups that come back from there are not followed"
 WRITE_BACK: Final = Permission(_consumers, (_READ,), "their positions are not written back", _REVERSE)
@@ -225,6 +229,7 @@ PERMISSIONS: Final[list[Permission]] = [
     Permission(
         _registries[1], (_READ, _WRITE), "no batch may be sent before its producer is registered", _REGISTERS, _ONE
     ),
+    Permission(_aside, (_WRITE,), "a record that is to go aside stops its partition", _ASIDE, _ONE),
     # Progress, control, and exactly once.
     Permission(_groups, (_READ,), "progress is committed there", refuses=_ONE),
     Permission(
@@ -286,6 +291,8 @@ PERMISSIONS: Final[list[Permission]] = [
 
 NOT_LOOKED_UP: Final[list[Permission]] = [
     WRITE_BACK,
+    Permission(_aside, (_READ,), _NOT_AGAIN, _ASIDE_COMMAND),
+    Permission(_own(_id, fenced_writer.aside_transactional_id), (_DESCRIBE,), _NOT_AGAIN, _ASIDE_COMMAND),
     Permission(_own(_id, fenced_writer.transactional_id), (_DESCRIBE,), "it cannot be held", _HOLD),
     Permission(
         _on_source(Kind.CLUSTER, "the cluster"),

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from mirror.config.models import FlowConfig
 
+ASIDE_MESSAGE_BYTES: Final = 100_000_000
+"""The ``max.message.bytes`` of an aside topic: the largest batch for which the brokers' default of
+``socket.request.max.bytes``, 104,857,600, has room in any case."""
 _UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
 
 
@@ -60,7 +63,7 @@ def _compare_times(flow: FlowConfig, source: TopicConfig, target: TopicConfig) -
 
 
 def _refused_times(source: TopicConfig, target: TopicConfig) -> Iterator[str]:
-    advice = 'raise it, or set on-bad-timestamp = "clamp" or "skip"'
+    advice = 'raise it, or set on-bad-timestamp = "clamp", "skip" or "aside"'
     # With LogAppendTime the source's brokers set the timestamps, and never set one in the future.
     if not source.append_time and target.after_max_ms < source.after_max_ms:
         yield (
@@ -85,7 +88,8 @@ def _compare_content(flow: FlowConfig, source: TopicConfig, target: TopicConfig)
             f"{refused}; remove compact to keep all records"
         )
     if target.max_message_bytes < source.max_message_bytes:
-        record = "fails its partition (on-too-large)" if flow.on_too_large == "fail" else "is left out"
+        fates = {"fail": "fails its partition (on-too-large)", "skip": "is left out", "aside": f"goes to {flow.aside}"}
+        record = fates[flow.on_too_large]
         yield (
             f"max.message.bytes = {target.max_message_bytes}, where the source has {source.max_message_bytes}: larger"
             f" batches are split and re-encoded, and a single record that is larger {record}; raise it to the source's"
@@ -122,6 +126,26 @@ def _duration(ms: int) -> str:
         if ms >= unit and ms % unit == 0:
             return f"{ms} ({ms // unit} {name})"
     return f"{ms} ms"
+
+
+def aside_warnings(name: str, configs: Mapping[str, str], contents: str) -> Iterable[str]:
+    """Yield the lines about an aside topic with this configuration, which does not take or keep all its ``contents``.
+
+    Keys that are missing have the brokers' defaults, as those of a topic that is created without them.
+    """
+    topic = TopicConfig.of(configs)
+    if "compact" in topic.cleanup:
+        yield f"topic {name} has cleanup.policy = {configs['cleanup.policy']}: {contents} have to be kept; set delete"
+    elif topic.retention_ms < FOREVER:
+        yield (
+            f"topic {name} has retention.ms = {_duration(topic.retention_ms)}: {contents} are deleted then, and are"
+            " nowhere else on the target; set -1"
+        )
+    if topic.max_message_bytes < ASIDE_MESSAGE_BYTES:
+        yield (
+            f"topic {name} has max.message.bytes = {topic.max_message_bytes}: a larger record fails its partition; set"
+            f" {ASIDE_MESSAGE_BYTES}"
+        )
 
 
 def flow_topic_warnings(name: str, configs: Mapping[str, str], contents: str) -> Iterable[str]:

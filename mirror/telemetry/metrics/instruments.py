@@ -213,6 +213,12 @@ SKIPPED: Final = _counter(
     (*_FLOW, "reason"),
     "source batches without records to copy, and records that a policy skipped",
 )
+ASIDE: Final = _counter(
+    "mirror.aside",
+    "{record}",
+    (*_TOPIC, "reason"),
+    "records that the target does not take, and batches that cannot be decoded, which went to the flow's aside topic",
+)
 GAPS: Final = _counter(
     "mirror.gap.offsets", "{offset}", (*_FLOW, "kind"), "source offsets that do not, or no longer, exist"
 )

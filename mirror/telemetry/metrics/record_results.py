@@ -56,6 +56,8 @@ def _record_batches(metrics: MetricStore, flow: str, result: RangeResult) -> Non
         metrics.add(instruments.BATCHES, count, flow=flow, path="deep", reason=reason)
     for reason, count in result.skipped.items():
         metrics.add(instruments.SKIPPED, count, flow=flow, reason=reason)
+    for reason, count in result.aside.items():
+        metrics.add(instruments.ASIDE, count, flow=flow, topic=result.topic, reason=reason)
     for kind, count in result.gaps.items():
         metrics.add(instruments.GAPS, count, flow=flow, kind=kind)
     for outcome, count in result.failures.items():

@@ -112,6 +112,8 @@ def _missing_records(result: RangeResult) -> Iterator[tuple[str, Advice, str]]:
     skipped = {reason: count for reason, count in result.skipped.items() if reason not in NOTHING_TO_COPY}
     if skipped:
         yield _known("records skipped", _counts(skipped, "records"))
+    if result.aside:
+        yield _known("records aside", _counts(result.aside, "records"))
 
 
 def _slowdowns(result: RangeResult) -> Iterator[tuple[str, Advice, str]]:

@@ -50,6 +50,7 @@ GLOSSARY: Final = (
     ("left", "source offsets that are not copied to the target yet"),
     ("re-encoded", "batches that could not be passed on as bytes, by reason; they take many times the CPU"),
     ("skipped", "source batches without records to copy (control, aborted, empty), and records that a policy skipped"),
+    ("aside", "records that the target does not take, and damaged batches, in the flow's aside topic, by reason"),
     ("gaps", "source offsets that do not exist: normal ones (compacted, markers), or lost records (all others)"),
     *((f"phase {name}", text) for name, text in MEANINGS.items()),
 )

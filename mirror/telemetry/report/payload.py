@@ -103,6 +103,7 @@ def _partition_values(
         "skipped": result.skipped,
         "deep": result.deep,
         "gaps": result.gaps,
+        "aside": result.aside,
         "expiries": result.expiries[-max_events:],
         "expired": len(result.expiries),
         "retries": result.retries,

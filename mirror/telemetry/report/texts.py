@@ -104,6 +104,7 @@ def _tiles(flow: FlowReportData, made_ms: int) -> list[Tile]:
     gaps = _sums(result.gaps for result in results)
     lost = sum(count for kind, count in gaps.items() if kind in LOSSES)
     skipped = _sums(result.skipped for result in results)
+    aside = _sums(result.aside for result in results)
     not_local = skipped.get(SkipReason.NOT_LOCAL, 0)
     skipped_records = sum(count for reason, count in skipped.items() if reason not in NOTHING_TO_COPY)
     return [
@@ -126,6 +127,7 @@ def _tiles(flow: FlowReportData, made_ms: int) -> list[Tile]:
         *([] if flow.groups is None else [_groups(flow.groups)]),
         *(_kind(kind, state) for kind, state in flow.sync.kinds.items()),
         *([] if flow.index_bytes is None else [Tile("Offset index", size(flow.index_bytes), "on the target")]),
+        *([Tile("Aside", f"{sum(aside.values()):,}", f"records: {listed(aside)}")] if aside else []),
         *([Tile("Not local", f"{not_local:,}", "records left out, which flows have written")] if not_local else []),
     ]
 

@@ -189,7 +189,8 @@ def task_span(facts: TaskFacts, results: Iterable[RangeResult]) -> Span:
 
 def is_idle(result: RangeResult) -> bool:
     """Return whether nothing happened to the partition. Of a stream's thousands, idle ones have no span."""
-    quiet = result.outcome is Outcome.COMPLETE and not (result.records or result.expiries or result.skipped)
+    read = result.records or result.skipped or result.aside
+    quiet = result.outcome is Outcome.COMPLETE and not (read or result.expiries)
     return quiet and not (result.timeline and (result.timeline.events or result.timeline.spans))
 
 
@@ -261,6 +262,7 @@ def _result_attributes(result: RangeResult) -> dict[str, Value | None]:
         **{f"mirror.deep.{_key(reason)}": count for reason, count in result.deep.items()},
         **{f"mirror.skipped.{_key(reason)}": count for reason, count in result.skipped.items()},
         **{f"mirror.gap.{_key(kind)}": count for kind, count in result.gaps.items()},
+        **{f"mirror.aside.{_key(reason)}": count for reason, count in result.aside.items()},
         "mirror.target_losses": len(result.target_losses) or None,
         "mirror.retries": result.retries,
         "mirror.expiries": len(result.expiries),

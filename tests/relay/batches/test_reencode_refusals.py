@@ -58,7 +58,7 @@ def test_timestamp_after_the_latest_fails_with_advice() -> None:
     assert str(caught.value) == (
         "the record at offset 1 has the time 1700000000001 (2023-11-14 22:13:20 UTC), after what the target allows"
         " (1700000000000 (2023-11-14 22:13:20 UTC)): raise message.timestamp.after.max.ms of the target topic,"
-        ' or set on-bad-timestamp = "clamp" or "skip"'
+        ' or set on-bad-timestamp = "clamp", "skip" or "aside"'
     )
 
 

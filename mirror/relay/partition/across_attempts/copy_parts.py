@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from mirror.relay.batches.aside import AsideOrigin
 from mirror.relay.batches.exactly_once_way import WayChoice, WayRules
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.way import Way
@@ -71,6 +72,9 @@ def make_parts(
         reencode=context.reencoder(copy.source),
         budget=context.source_budget,
         is_foreign=context.foreign_finder(copy.source, lambda: recorder.topic_id),
+        origin=AsideOrigin(copied.flow, copied.source_cluster_id, copied.topic, copied.partition, copied.target_topic)
+        if policy.aside
+        else None,
     )
     failures = FailureClassifier(copy.source, copy.target, policy, reader.pipeline, context.unix_ms)
 

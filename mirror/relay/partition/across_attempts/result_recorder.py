@@ -274,7 +274,7 @@ class ResultRecorder:
         """Return what has come of the copy by ``now``, while it continues; without the timeline."""
         final = self.result
         result = replace(final, skipped=dict(final.skipped), deep=dict(final.deep), gaps=dict(final.gaps))
-        result.failures = dict(final.failures)
+        result.failures, result.aside = dict(final.failures), dict(final.aside)
         result.expiries, result.target_losses = [*final.expiries], [*final.target_losses]
         result.outcome, result.error = outcome.outcome, outcome.error or None
         result.stuck_since_ms = stuck_since_ms

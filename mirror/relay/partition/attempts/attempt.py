@@ -328,7 +328,10 @@ class CopyAttempt:
                 return False
             try:
                 on_answer = partial(self.outbox.on_answer, pending)
-                self._writer.send(output.batch, on_answer, self.outbox.log_end)
+                if output.aside:
+                    self._writer.send_aside(output.batch, on_answer)
+                else:
+                    self._writer.send(output.batch, on_answer, self.outbox.log_end)
             except (DeliveryTimeout, RecordTooLarge) as error:
                 return DeliveryFailure(error, output)
             except KafkaTimeout:

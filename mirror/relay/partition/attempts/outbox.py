@@ -30,13 +30,16 @@ class CommitCounts:
     skipped: Counter[str] = field(default_factory=Counter)
     deep: Counter[str] = field(default_factory=Counter)
     gaps: Counter[str] = field(default_factory=Counter)
+    aside: Counter[str] = field(default_factory=Counter)
 
     def add(self, output: OutputBatch) -> None:
         """Add ``output``, which was acknowledged or did not have to be sent."""
         for counts, more in ((self.skipped, output.dropped), (self.deep, output.reencoded), (self.gaps, output.gaps)):
             if more:  # this is rare, and Counter.update is slow
                 counts.update(more)
-        if output.batch is not None:
+        if output.aside:
+            self.aside.update(output.aside)
+        elif output.batch is not None:
             self.records += output.count
             self.batches += 1
             self.bytes += output.batch.size
@@ -49,6 +52,7 @@ class CommitCounts:
         self.skipped.update(other.skipped)
         self.deep.update(other.deep)
         self.gaps.update(other.gaps)
+        self.aside.update(other.aside)
 
     def add_totals(self, totals: ProgressTotals) -> None:
         """Add what an earlier attempt has written, and no result has counted."""
@@ -61,7 +65,12 @@ class CommitCounts:
         result.records += self.records
         result.batches += self.batches
         result.bytes += self.bytes
-        for counts, totals in ((self.skipped, result.skipped), (self.deep, result.deep), (self.gaps, result.gaps)):
+        for counts, totals in (
+            (self.skipped, result.skipped),
+            (self.deep, result.deep),
+            (self.gaps, result.gaps),
+            (self.aside, result.aside),
+        ):
             for key, count in counts.items():
                 totals[str(key)] = totals.get(str(key), 0) + count
 
@@ -172,9 +181,10 @@ class Outbox:
         output = pending.output
         if (batch := output.batch) is not None:
             pending.in_flight = self._window.on_sent(max(batch.size, _MIN_COUNTED_BYTES), pending.sent_ms)
-            if self.first_time_ms is None:
-                self.first_time_ms = batch.base_timestamp
-            self._sent_records += output.count
+            if not output.aside:
+                if self.first_time_ms is None:
+                    self.first_time_ms = batch.base_timestamp
+                self._sent_records += output.count
             self.sent_bytes += batch.size
         self._batches.append(pending)
         self.sent_offset, self.sent_epoch = output.next_offset, output.leader_epoch
@@ -199,6 +209,9 @@ class Outbox:
             self._window.on_acknowledged(pending.in_flight, metadata.throttle_ms, now)
             self._answered = True
             self.throttled_ms += metadata.throttle_ms
+        # Invariant: What goes aside changes nothing of what is known of the target's log.
+        # Test: tests/relay/batches/test_aside.py::test_what_goes_aside_is_in_no_offset_of_the_target
+        if metadata is not None and not output.aside:
             if output.batch is not None:
                 self.acked_time_ms = max(output.batch.max_timestamp, self.acked_time_ms or 0)
                 self._measure(output, output.batch.max_timestamp, pending.answered_ms)

@@ -6,6 +6,7 @@ from typing import Final
 
 from mirror.consumer.fetched import Fetched
 from mirror.errors import ProtocolError
+from mirror.relay.batches.aside import AsideOrigin
 from mirror.relay.batches.batch_pipeline import BatchPipeline, SubmitReencode
 from mirror.relay.batches.held_buffers import HeldBuffers
 from mirror.relay.batches.reencode_decision import IsForeign
@@ -35,12 +36,13 @@ class SourceReader:
         reencode: SubmitReencode,
         budget: SourceBudget,
         is_foreign: IsForeign | None = None,
+        origin: AsideOrigin | None = None,
     ) -> None:
         self.end = end
         """The range's end. It may be changed only before :meth:`begin`."""
         self._held: Final = HeldBuffers(budget)
         self.pipeline = BatchPipeline(
-            limits, policy, batch_size, reencode=reencode, held=self._held, is_foreign=is_foreign
+            limits, policy, batch_size, reencode=reencode, held=self._held, is_foreign=is_foreign, origin=origin
         )
         self.begin(0, 0)
 

@@ -151,12 +151,17 @@ class Copying:
             return self._ends(AttemptEnd(parts.retry.outcome_now(complete=complete)))
         if copied and isinstance(reader.error, (OffsetOutOfRange, LogTruncated)):
             return CopyEvent.SOURCE_SILENT
-        if corrupt and parts.gap_check.may_refetch(committed.offset):
+        if corrupt and (parts.gap_check.may_refetch(committed.offset) or self._puts_aside(committed.offset)):
             self._goes_on_at(committed, commit_required=False)
             return CopyEvent.BATCH_DAMAGED
         if copied and reader.error is not None:
             raise unreadable(as_mirror_error(reader.error), parts.copy.source, committed.offset)
         return CopyEvent.SOURCE_SILENT if attempt.source_stalled(now) else None
+
+    def _puts_aside(self, offset: int) -> bool:
+        """Whether the damaged batch behind ``offset`` goes aside, when it is read once more."""
+        parts = self._parts
+        return parts.policy.on_corrupt == "aside" and parts.reader.pipeline.remedies.put_aside_damaged(offset)
 
     def _move(self) -> CopyEvent:
         """Go on behind what earlier attempts have appended, and count that with the first commit."""

@@ -13,6 +13,7 @@ from typing import Final
 from mirror.client import Admin, Producer, TopicPartition
 from mirror.errors import KafkaTimeout
 from mirror.producer.batch.batches import Callback
+from mirror.relay.batches.aside import ASIDE_PARTITION
 from mirror.relay.futures import done
 from mirror.relay.model.way import Way
 from mirror.relay.partition.writers.fence import read_latest_progress
@@ -44,14 +45,19 @@ class AtLeastOnceWriter:
         producer: Producer,
         committer: ProgressCommitter,
         chain: int,
+        aside: str = "",
     ) -> None:
-        """``chain`` numbers the attempts: after a batch has failed, no later batch of the same attempt is sent."""
+        """``chain`` numbers the attempts: after a batch has failed, no later batch of the same attempt is sent.
+
+        ``aside`` is the flow's aside topic.
+        """
         self._flow: Final = flow
         self._tp: Final = tp
         self._admin: Final = admin
         self._producer: Final = producer
         self._committer: Final = committer
         self._chain: Final = chain
+        self._aside: Final = TopicPartition(aside, ASIDE_PARTITION)
 
     @property
     def producer_id(self) -> int:
@@ -80,6 +86,10 @@ class AtLeastOnceWriter:
         """Send in order, in this attempt's chain. A loss is found when the answer is processed."""
         del log_end
         self._producer.post_batch(self._tp, batch, callback, chain=self._chain)
+
+    def send_aside(self, batch: Batch, callback: Callback) -> None:
+        """Send before the progress behind it is committed: a crash may repeat it, as any record."""
+        self._producer.post_batch(self._aside, batch, callback)
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Commit with the other partitions of the group; each fails alone."""

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mirror.client import LATEST, Admin, BufferMemory, Producer, TopicPartition
-from mirror.errors import ClientClosed, KafkaError, KafkaTimeout
+from mirror.errors import ClientClosed, FlowError, KafkaError, KafkaTimeout
 from mirror.producer.batch.queue import LAST_ADOPTABLE_EPOCH
 from mirror.relay.futures import done, failed, or_else, then
 from mirror.relay.model.way import Way
@@ -290,6 +290,11 @@ class SequenceWriter:
         """Send in order, under the fence's producer id and epoch. A loss is found when the answer is processed."""
         del log_end
         self._shared.post_batch(self._tp, batch, callback, chain=self._chain)
+
+    def send_aside(self, batch: Batch, callback: Callback) -> None:
+        """Raise FlowError: what goes aside is decided by what may change, and goes in transactions."""
+        del batch, callback
+        raise FlowError(f"{self._tp}: by sequences nothing goes aside")
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Commit the lazy progress. The claim of a fenced attempt is another one, or is behind it.

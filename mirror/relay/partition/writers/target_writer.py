@@ -15,6 +15,7 @@ from mirror.errors import KafkaTimeout
 from mirror.producer.batch.batches import Callback
 from mirror.producer.id_gate import OnProducerId
 from mirror.producer.settings import ProducerSettings
+from mirror.relay.batches.aside import ASIDE_PARTITION
 from mirror.relay.futures import done, then
 from mirror.relay.model.way import Way
 from mirror.relay.partition.writers.fence import (
@@ -114,6 +115,10 @@ class TargetWriter(Protocol):
         """
         ...
 
+    def send_aside(self, batch: Batch, callback: Callback) -> None:
+        """Send ``batch`` to the flow's aside topic, before any progress that includes it. Raises as :meth:`send`."""
+        ...
+
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Commit ``progress``."""
         ...
@@ -146,8 +151,13 @@ class ExactlyOnceWriter:
         memory: BufferMemory,
         search: Search,
         on_producer_id: OnProducerId | None = None,
+        aside: str = "",
     ) -> None:
-        """``settings`` are any partition's of this task: only the transactional.id differs."""
+        """``settings`` are any partition's of this task: only the transactional.id differs.
+
+        ``aside`` is the flow's aside topic.
+        """
+        self._aside: Final = TopicPartition(aside, ASIDE_PARTITION)
         self._flow: Final = flow
         self._tp: Final = tp
         self._admin: Final = admin
@@ -211,6 +221,13 @@ class ExactlyOnceWriter:
         """Send in the transaction, which begins with its first batch."""
         self._transactions.begin()
         self._transactions.producer.post_batch(self._tp, batch, callback, log_end=log_end)
+
+    # Invariant: A record goes aside in the transaction that commits the progress behind it: once, or not at all.
+    # Test: tests/copying/test_aside.py::test_killed_attempt_leaves_each_record_aside_once
+    def send_aside(self, batch: Batch, callback: Callback) -> None:
+        """Send in the same transaction as the records in front of it and the progress behind it."""
+        self._transactions.begin()
+        self._transactions.producer.post_batch(self._aside, batch, callback)
 
     def commit(self, progress: Progress, timeout_ms: int) -> Future[None]:
         """Commit with the transaction; in a new one if none is open."""

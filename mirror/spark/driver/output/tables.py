@@ -121,6 +121,8 @@ def remarks(result: RangeResult) -> str:
     dropped = [f"{count:,} ({why})" for why, count in sorted(result.skipped.items()) if why not in _NOTHING_TO_COPY]
     if dropped:
         texts.append(f"left out: {', '.join(dropped)}")
+    if result.aside:
+        texts.append(f"aside: {', '.join(f'{count:,} ({why})' for why, count in sorted(result.aside.items()))}")
     if result.expiries:
         last = result.expiries[-1]
         times = "once" if len(result.expiries) == 1 else f"{len(result.expiries)} times"

@@ -216,6 +216,7 @@ function everything(part) {
     ["duration of all attempts", span(part.ms)],
     ["re-encoded batches", list(part.deep)],
     ["skipped", list(part.skipped)],
+    ["aside", list(part.aside)],
     ["gaps", list(part.gaps)],
     [
       "commits",

@@ -144,7 +144,7 @@ DATA.flows.forEach((flow, number) => {
     ])
       part[count] ||= 0;
     for (const list of ["expiries", "events", "findings", "traces"]) part[list] ||= [];
-    for (const counts of ["skipped", "deep", "gaps", "phases"]) part[counts] ||= {};
+    for (const counts of ["skipped", "aside", "deep", "gaps", "phases"]) part[counts] ||= {};
     for (const name of ["before", "after", "late", "later"]) part[name] ??= null;
     part.error ||= "";
     part.way ||= "";
