@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from mirror.client import Admin
 from mirror.cluster.settings import ClusterSettings
+from mirror.errors import KafkaTimeout
 from mirror.runtime.clock import SystemClock
 from mirror.runtime.network.selector_network import SelectorNetwork
 from tests.runtime.listener import Listener
@@ -125,3 +127,12 @@ def test_a_listener_that_has_answered_is_not_asked_for_sasl_when_it_closes_a_con
         assert not net._suspicions
     finally:
         listener.close()
+
+
+def test_an_address_to_which_there_is_no_route_is_tried_again() -> None:
+    """It fails at once, before the selector knows the socket; the network thread survives that."""
+    options: dict[str, object] = {"bootstrap.servers": "255.255.255.255:9092", "reconnect.backoff.ms": 20}
+    with Admin({**options, "request.timeout.ms": 300, "default.api.timeout.ms": 600}) as admin:
+        for _ in range(2):
+            with pytest.raises(KafkaTimeout, match="network is unreachable"):
+                admin.list_topics()

@@ -114,6 +114,7 @@ class Connection:
                 self.stage = ConnectionStage.CONNECTING
                 return
             if not self._addresses:
+                self.close_socket()  # a socket that is not closed is one that the selector knows
                 raise self.unreachable(reason)
 
     def unreachable(self, why: str) -> ConnectionFailed:
