@@ -23,7 +23,7 @@ USERS: Final = ("mirror", "alice", "bob", "carol")
 """Who may log in at the listener LOGIN; the password is the name."""
 LOGIN: Final = "LOGIN"
 _MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_PROPERTIES: Final = {
+PROPERTIES: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
     "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
@@ -39,7 +39,7 @@ Acl = tuple[str, str, str, str, str, str]
 @contextlib.contextmanager
 def guarded(brokers: int = 1, properties: Mapping[str, str] | None = None) -> Iterator[Cluster]:
     """Brokers that have an authorizer. A client without a login may do all."""
-    own = {**_PROPERTIES, **(properties or {})}
+    own = {**PROPERTIES, **(properties or {})}
     with Cluster(brokers, properties=own, listeners={LOGIN: "SASL_PLAINTEXT"}, heap=jvm.BROKER) as cluster:
         yield cluster
 

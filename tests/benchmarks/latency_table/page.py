@@ -51,16 +51,8 @@ _Case = tuple[int, int, float, int]
 def page(results: Mapping[str, Any]) -> str:
     """Return the text of LATENCY.md."""
     runs: Sequence[Mapping[str, Any]] = results["runs"]
-    measured = results["measured"]
-    machine, versions = measured["machine"], measured["versions"]
-    where = (
-        f"Measured {measured['started'][:10]} on commit {measured['commit'][:12]}"
-        f"{'' if measured['clean'] else ' with changes'}: {machine['cores']} cores ({machine['cpu']}),"
-        f" {machine['memory_gb']} GB, Kafka {versions['kafka']}, Java {versions['java']}, Python {versions['python']},"
-        f" Spark {versions['spark']}."
-    )
     cases = sorted({_case(run) for run in runs}, key=lambda case: (case[2], case[:2]))
-    lines = ["# Latency of streams", _INTRODUCTION, "", *textwrap.wrap(where, 119), ""]
+    lines = ["# Latency of streams", _INTRODUCTION, "", *where(results["measured"]), ""]
     lines += [
         "## Wanted",
         f"Ratios of the medians of *{NAMES[_OURS]}*; the interval holds 95% of resampled rounds.",
@@ -75,6 +67,18 @@ def page(results: Mapping[str, Any]) -> str:
     if remarks := list(_remarks(runs)):
         lines += ["", "## Runs that are not like the others", *remarks]
     return "\n".join(lines) + "\n"
+
+
+def where(measured: Mapping[str, Any]) -> list[str]:
+    """Return lines that say when, on which commit and on which machine this was ``measured``."""
+    machine, versions = measured["machine"], measured["versions"]
+    text = (
+        f"Measured {measured['started'][:10]} on commit {measured['commit'][:12]}"
+        f"{'' if measured['clean'] else ' with changes'}: {machine['cores']} cores ({machine['cpu']}),"
+        f" {machine['memory_gb']} GB, Kafka {versions['kafka']}, Java {versions['java']}, Python {versions['python']},"
+        f" Spark {versions['spark']}."
+    )
+    return textwrap.wrap(text, 119)
 
 
 def _case(run: Mapping[str, Any]) -> _Case:

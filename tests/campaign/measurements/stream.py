@@ -94,36 +94,16 @@ class Stream:
             self._environ |= {"OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_HOST": HOST}
             self._environ["OTEL_EXPORTER_PROMETHEUS_PORT"] = str(port)
         if executors is not None:
-            self._environ |= {"SPARK_CONF_DIR": str(self._spark_settings(executors)), "PYTHONPATH": str(CHECKOUT)}
+            self._environ |= {
+                "SPARK_CONF_DIR": str(spark_settings(self._folder, executors)),
+                "PYTHONPATH": str(CHECKOUT),
+            }
         flow = ["[flows.f]", 'source = "a"', 'target = "b"', f'topics = ["{TOPIC}"]', *lines]
         clusters = [
             f'[clusters.{name}]\n"bootstrap.servers" = "{at}"' for name, at in (("a", load.source), ("b", load.target))
         ]
         (self._folder / "mirror.toml").write_text("\n".join([*clusters, *flow]) + "\n", encoding="utf-8")
         self._child: subprocess.Popen[bytes] | None = None
-
-    def _spark_settings(self, executors: Standalone) -> Path:
-        """Write Spark's settings for executors of one core each, and return their folder."""
-        count = len(executors.workers)
-        settings: dict[str, object] = {
-            "spark.driver.host": HOST,
-            "spark.driver.bindAddress": HOST,
-            "spark.executor.cores": 1,
-            "spark.cores.max": count,
-            "spark.default.parallelism": count,
-            "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": " ".join(jvm.SPARK),
-            "spark.executorEnv.PYTHONPATH": CHECKOUT,
-            "spark.pyspark.python": sys.executable,
-            "spark.ui.enabled": "false",
-            **SECURED,
-        }
-        conf = self._folder / "conf"
-        conf.mkdir()
-        (conf / "spark-defaults.conf").write_text(
-            "".join(f"{key} {value}\n" for key, value in settings.items()), encoding="utf-8"
-        )
-        return conf
 
     def start(self) -> None:
         """Start the command."""
@@ -195,6 +175,30 @@ class Stream:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
         self._child.wait()
+
+
+def spark_settings(folder: Path, executors: Standalone) -> Path:
+    """Write Spark's settings for executors of one core each below ``folder``, and return their folder."""
+    count = len(executors.workers)
+    settings: dict[str, object] = {
+        "spark.driver.host": HOST,
+        "spark.driver.bindAddress": HOST,
+        "spark.executor.cores": 1,
+        "spark.cores.max": count,
+        "spark.default.parallelism": count,
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": " ".join(jvm.SPARK),
+        "spark.executorEnv.PYTHONPATH": CHECKOUT,
+        "spark.pyspark.python": sys.executable,
+        "spark.ui.enabled": "false",
+        **SECURED,
+    }
+    conf = folder / "conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text(
+        "".join(f"{key} {value}\n" for key, value in settings.items()), encoding="utf-8"
+    )
+    return conf
 
 
 def _cpu_s(process: psutil.Process) -> float:

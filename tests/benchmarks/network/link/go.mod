@@ -1,0 +1,3 @@
+module link
+
+go 1.22
