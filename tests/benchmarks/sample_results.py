@@ -10,6 +10,26 @@ SECONDS: Final = dict(zip(COPIERS, (2.0, 1.9, 6.0, 8.0, 20.0, 12.0, 10.0, 80.0, 
 """A copy of a GB takes so long."""
 
 
+KEPT: Final = {
+    **dict.fromkeys(("missing", "doubled", "aborted", "moved", "reordered", "changed", "retimed", "other_offset"), 0),
+    **dict.fromkeys(("configuration", "acl", "group"), True),
+    "records": 6_600,
+    "group_reads_again": 0,
+    "source_batches": 66,
+    "target_batches": 66,
+    "source_codecs": ["lz4", "zstd"],
+    "target_codecs": ["lz4", "zstd"],
+    "killed_records": 300_000,
+    "killed_missing": 0,
+    "killed_doubled": 0,
+}
+NOT_KEPT: Final = {
+    **dict.fromkeys(("configuration", "acl", "group"), False),
+    "retimed": 6_600,
+    "group_reads_again": None,
+    "killed_doubled": 52_000,
+}
+
 COMMIT: Final = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -47,8 +67,12 @@ def results(workloads: str = "abcdefghij", rounds: int = 3) -> dict[str, Any]:
         ],
         "latency": [
             {"copier": copier, "round": 1, "rate": 1_000, "seconds": 180, "p50": 20.0, "p99": p99, "p99.9": 200.0}
-            | {"max": 300.0, "missing": 0, "invocation": 0}
-            for copier, p99 in (("mirror-exactly-once", 50.0), ("mirrormaker-low-latency", 100.0))
+            | {"max": 300.0, "missing": 0, "copier_cpu_s": 90.0, "invocation": 0}
+            for copier, p99 in (
+                ("mirror-exactly-once", 50.0),
+                ("mirrormaker-low-latency", 100.0),
+                ("plain-spark", 70.0),
+            )
         ],
         "recovery": [
             {"copier": copier, "round": 1, "rate": 1_000, "first": drained - 1, "drained": drained}
@@ -60,6 +84,11 @@ def results(workloads: str = "abcdefghij", rounds: int = 3) -> dict[str, Any]:
             | {"p99": 16_000.0, "max": 18_000.0, "missing": 0, "copier_cpu": 0.4, "invocation": 0}
             | {"source_broker_cpu": 0.2, "target_broker_cpu": 0.3}
             for copier in ("mirror-exactly-once", "mirrormaker-exactly-once")
+        ],
+        "losses": [
+            {"copier": "mirror-exactly-once", "round": 1, **KEPT, "invocation": 0},
+            {"copier": "mirrormaker-exactly-once", "round": 1, **KEPT, "group_reads_again": 580, "invocation": 0},
+            {"copier": "plain-spark", "round": 1, **KEPT, **NOT_KEPT, "invocation": 0},
         ],
         "quiet": [
             {

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from mirror.sandbox.cluster import Cluster
 from tests.benchmarks import sample_results
 from tests.benchmarks.bench_recovery import recovery
 from tests.benchmarks.side_by_side import filling, mirrormaker_settings, results, stock
-from tests.benchmarks.side_by_side.__main__ import SECTIONS, asked, line
+from tests.benchmarks.side_by_side.__main__ import SECTIONS, STREAMS, asked, line, main
 from tests.benchmarks.side_by_side.copiers import COPIER
 from tests.benchmarks.side_by_side.metering import Meter, Sample, at, figures
 from tests.benchmarks.side_by_side.results import OtherCommitError, Results
@@ -321,6 +322,32 @@ def test_results_of_another_commit_are_not_resumed(
         Results(path, now, anew=False)
     assert path.read_bytes() == before
     assert len(Results(path, now, anew=True).document["invocations"]) == 1
+
+
+def test_rows_of_another_commit_are_replaced_if_git_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    Results(path, sample_results.invocation(), anew=False).add(_run())
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for words in (["init", "-q"], ["add", path.name], ["commit", "-q", "-m", "published"]):
+        subprocess.run([*git, *words], check=True)
+    other = Results(path, sample_results.invocation("f" * 40), anew=False)
+    assert (other.document["runs"], len(other.document["invocations"])) == ([], 1)
+
+
+def test_what_the_time_did_not_suffice_for_is_left_for_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is started, published or written."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the program's handlers would stay
+    monkeypatch.setenv("PYTHONPATH", "")
+    path = tmp_path / "results.json"
+    words = ["--within", "-1", "--rounds", "2", "--results", str(path)]
+    for workload in ("a", "h", "idle", "latency"):
+        words += ["--workload", workload]
+    assert main(words) == 0
+    expected = sum(len(order(WORKLOADS[key], COPIERS, number, 2)) for key in "ah" for number in (1, 2))
+    assert f"{expected + 4 + 2 * len(STREAMS)} runs are left" in capsys.readouterr().out
+    assert not path.exists()
 
 
 def test_a_run_is_reported_in_a_line() -> None:

@@ -13,6 +13,7 @@ from tests.benchmarks.side_by_side.figures import Results, UnpublishableError
 from tests.benchmarks.side_by_side.picture import PICTURES, digest, draw
 from tests.benchmarks.side_by_side.statistics import ratio_of_medians
 from tests.benchmarks.side_by_side.targets import TARGETS, findings
+from tests.benchmarks.side_by_side.verdicts import of_results, verdicts
 from tests.benchmarks.side_by_side.written import (
     BEGIN,
     CLAIMS_MD,
@@ -20,6 +21,8 @@ from tests.benchmarks.side_by_side.written import (
     README,
     RESULTS_MD,
     claims,
+    read_plain,
+    read_sources,
     readme_with,
     remarks,
     results_page,
@@ -31,8 +34,9 @@ from tests.benchmarks.side_by_side.written import (
 def test_the_pages_say_what_was_measured() -> None:
     """It fails for an edit by hand, and for a measurement that was not published."""
     results = Results.read()
-    assert RESULTS_MD.read_text(encoding="utf-8") == results_page(results, remarks(), same_interval())
-    for path, block in ((README, summary(results)), (CLAIMS_MD, claims(results))):
+    sources = read_sources()
+    assert RESULTS_MD.read_text(encoding="utf-8") == results_page(results, remarks(), same_interval(), read_plain())
+    for path, block in ((README, summary(sources, results)), (CLAIMS_MD, claims(sources, results))):
         text = path.read_text(encoding="utf-8")
         assert text == readme_with(text, block)
     for path in PICTURES.values():
@@ -121,11 +125,11 @@ def test_a_round_of_latency_with_missing_records_is_shown_and_not_counted(outcom
 def test_a_section_whose_first_measurement_failed_is_shown_with_the_reason() -> None:
     document = sample_results.results("a")
     settings = ("copier", "round", "rate", "seconds", "groups", "partitions")
-    for name in ("latency", "recovery", "groups", "quiet"):
+    for name in ("latency", "recovery", "groups", "quiet", "losses"):
         first = document[name][0]
         document[name][0] = {key: first[key] for key in settings if key in first} | {"failed": f"{name} broke"}
     page = results_page(Results.of(document), {})
-    assert all(f"failed: {name} broke" in page for name in ("latency", "recovery", "groups", "quiet"))
+    assert all(f"failed: {name} broke" in page for name in ("latency", "recovery", "groups", "quiet", "losses"))
 
 
 @pytest.mark.parametrize(
@@ -141,26 +145,67 @@ def test_rows_of_anything_but_one_commit_are_not_published(invocations: list[dic
         Results.of(sample_results.results("a") | {"invocations": invocations})
 
 
-def test_the_readme_shows_the_whole_life_beside_the_copy() -> None:
-    """A copy of 2 s after 5 s of start-up, beside one of 6 s after 5 s: 3 times as fast, or 1.57 times."""
-    readme = claims(Results.of(sample_results.results("a")))
-    (line,) = [line for line in readme.splitlines() if line.startswith("| (a) throughput, to MirrorMaker 2")]
-    assert [cell.split()[0] for cell in line.split("|")[2:4]] == ["3.00", "1.57"]
+def _claims_of(document: dict[str, Any]) -> str:
+    results = Results.of(document)
+    return claims([of_results("results.json", results)], results)
 
 
-def test_the_summary_shows_the_whole_life_and_every_missed_target() -> None:
-    text = summary(Results.of(sample_results.results()))
-    ratios = [line.split(" | ")[1] for line in text.splitlines() if "is better" in line]
-    assert ratios == ["1.57", "1.70", "1.00", "1.57", "0.5", "0.25"]
-    missed = [finding for finding in findings(Results.of(sample_results.results())) if finding.missed]
+def _row(page: str, what: str) -> list[str]:
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| {what} |")]
+    return [cell.strip() for cell in line.split("|")[2:-1]]
+
+
+def test_the_page_compares_the_whole_run_of_all_three() -> None:
+    """A copy of a GB in 2 s after 5 s of start-up, beside one of 6 s and one of 12 s."""
+    ours, theirs, plain, verdict, source = _row(_claims_of(sample_results.results()), "(a) MB/s, whole run")
+    assert (ours, theirs, plain) == ("143", "90.9 (1.57 [1.57 to 1.89])", "58.8 (2.43 [2.43 to 3.22])")
+    assert (verdict, source) == ("won", "1")
+
+
+def test_what_is_lost_is_written_as_lost_and_what_is_within_the_noise_as_equal() -> None:
+    document = sample_results.results()
+    for run in document["runs"]:
+        if run["copier"] == "mirrormaker-tuned":
+            run |= {"whole_seconds": 3.0 if run["round"] == 1 else 30.0, "cpu_seconds": {"copying": 90.0}}
+        if run["copier"] == "plain-spark":
+            run["cpu_seconds"] = {"copying": 0.5}
+    page = _claims_of(document)
+    assert _row(page, "(a) MB/s, whole run")[3] == "equal to MirrorMaker 2"
+    assert _row(page, "(a) CPU s a GB, whole run")[3] == "lost to plain Spark"
+
+
+def test_counted_losses_have_no_noise() -> None:
+    page = _claims_of(sample_results.results())
+    assert _row(page, "records doubled by it, of 300,000")[:4] == ["0", "0", "52,000", "equal to MirrorMaker 2"]
+    assert _row(page, "with another timestamp")[:3] == ["0", "0", "6,600"]
+    assert _row(page, "not kept of configurations, ACLs, groups")[:3] == ["0", "0", "3"]
+    assert _row(page, "records that the group reads again")[:4] == ["0", "580", "", "won"]
+
+
+def test_a_claim_is_of_the_file_that_has_most_sides() -> None:
+    document = sample_results.results("a")
+    two = document | {"runs": [run for run in document["runs"] if run["copier"] != "plain-spark"]}
+    both = [of_results(name, Results.of(one)) for name, one in (("two.json", two), ("three.json", document))]
+    (found,) = [verdict for verdict in verdicts(both) if verdict.claim.key == "a-rate"]
+    assert found.source.file == "three.json"
+
+
+def test_the_summary_is_part_of_the_page_and_shows_every_missed_target() -> None:
+    results = Results.of(sample_results.results())
+    sources = [of_results("results.json", results)]
+    text, page = summary(sources, results), claims(sources, results)
+    rows = [line for line in text.splitlines() if line.startswith(("| (", "| a "))]
+    assert rows
+    assert set(rows) <= set(page.splitlines())
+    missed = [finding for finding in findings(results) if finding.missed]
     assert [finding.target.key for finding in missed] == ["a-cpu", "j-cpu"]
     line = f"{missed[1].target.what}: 0.333, wanted at most 0.1."
     assert " ".join(text.split("Missed targets, ")[1].split()).endswith(line)
 
 
 def test_what_was_not_measured_is_not_claimed() -> None:
-    page = claims(Results.of(sample_results.results("a") | {"latency": [], "recovery": [], "idle": []}))
-    assert "(a) throughput" in page
+    page = _claims_of(sample_results.results("a") | {"latency": [], "recovery": [], "idle": [], "losses": []})
+    assert "(a) MB/s" in page
     assert "(b)" not in page
     assert "latency" not in page
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mirror.sandbox.fetch import pinned_jars
+from tests.e2e import engines
 from tests.e2e.engines import spark_kafka_jars
 
 AVAILABLE_NOW: Final = {"availableNow": True}
@@ -76,6 +78,14 @@ def settings(copier: PlainSpark, jars: Sequence[Path]) -> dict[str, Any]:
         "writing": _writing(copier),
         "trigger": copier.trigger,
     }
+
+
+def pinned_version(jar: str) -> str:
+    """The version of one of the connector's jars, by the beginning of its name."""
+    (name,) = (
+        name for name in pinned_jars(Path(engines.__file__).with_name("spark_kafka.sha256")) if name.startswith(jar)
+    )
+    return name.removesuffix(".jar").rpartition("-")[2]
 
 
 def _reading(copier: PlainSpark) -> dict[str, str]:

@@ -175,21 +175,27 @@ class Bench:
         self._asked = wanted
         self._interruption = interruption
         self._results = Results(wanted.file, results.invocation(wanted.seed, wanted.words), anew=wanted.anew)
-        self.left = 0
-        """The runs that the time did not suffice for."""
+
+    @property
+    def left(self) -> int:
+        """How many runs are not there, or failed."""
+        wanted = self._asked.sections
+        sections = [len(self._section_plan(one)) for one in self._sections() if one.name in wanted]
+        workloads = [len(self._plan(WORKLOADS[key])) for key in wanted if key in WORKLOADS]
+        return sum((*sections, *workloads, len(self._idle_plan()) if IDLE in wanted else 0))
 
     def run(self) -> None:
         single = [WORKLOADS[key] for key in self._asked.sections if key in WORKLOADS and WORKLOADS[key].brokers == 1]
         larger = [WORKLOADS[key] for key in self._asked.sections if key in WORKLOADS and WORKLOADS[key].brokers > 1]
         idle = IDLE in self._asked.sections and any(self._idle_plan())
-        if any(self._plan(one) for one in single) or idle:
+        if not self._asked.late and (idle or any(self._plan(one) for one in single)):
             with self._pair(1) as pair:
                 for workload in single:
                     self._part(workload.key, partial(self._workload, pair, workload))
                 if idle:
                     self._part(IDLE, partial(self._idle, pair))
         for workload in larger:
-            if self._plan(workload):
+            if not self._asked.late and self._plan(workload):
                 with self._pair(workload.brokers) as pair:
                     self._part(workload.key, partial(self._workload, pair, workload))
         for section in self._sections():
@@ -267,17 +273,13 @@ class Bench:
 
     def _workload(self, pair: Pair, whole: Workload) -> None:
         plan = self._plan(whole)
-        if self._asked.late:
-            self.left += len(plan)
-            return
-        if not plan:
+        if not plan or self._asked.late:
             return
         workload = whole.scaled(self._asked.scale)
         with self._filled(pair, workload) as held:
             self._results.workload(workload.key, _workload_entry(workload, held))
-            for at, (number, copier) in enumerate(plan):
+            for number, copier in plan:
                 if self._asked.late:
-                    self.left += len(plan) - at
                     return
                 result = self._run(pair, copier, workload, held, compared=workload.compares(number))
                 self._results.add({**result, "round": number})
@@ -294,29 +296,29 @@ class Bench:
         with self._filled(pair, alone) as one, self._filled(pair, beside) as other:
             for number, with_idle in self._idle_plan():
                 if self._asked.late:
-                    self.left += 1
-                    continue
+                    return
                 workload, held = (beside, other) if with_idle else (alone, one)
                 result = self._run(pair, "mirror-exactly-once", workload, held)
                 say(f"{workload.key} round {number} {line(result)}")
                 self._results.add_other(IDLE, {"round": number, "with_idle": with_idle, **_idle_entry(result)})
 
     def _other(self, section: Section) -> None:
-        for number in range(1, section.rounds + 1):
-            for copier, name in section.names.items():
-                if self._results.has_other(section.name, round=number, copier=copier):
-                    continue
-                if self._asked.late:
-                    self.left += 1
-                    continue
-                entry: dict[str, Any] = {"copier": copier, "round": number, **section.settings}
-                try:
-                    entry |= section.measure(name)
-                except Exception as error:  # noqa: BLE001 - the other one's turn comes all the same
-                    self._interruption.check()
-                    entry["failed"] = f"{type(error).__name__}: {error}"[:600]
-                self._results.add_other(section.name, entry)
-                say(f"{section.name} round {number} {entry}")
+        for number, copier in self._section_plan(section):
+            if self._asked.late:
+                return
+            entry: dict[str, Any] = {"copier": copier, "round": number, **section.settings}
+            try:
+                entry |= section.measure(section.names[copier])
+            except Exception as error:  # noqa: BLE001 - the other one's turn comes all the same
+                self._interruption.check()
+                entry["failed"] = f"{type(error).__name__}: {error}"[:600]
+            self._results.add_other(section.name, entry)
+            say(f"{section.name} round {number} {entry}")
+
+    def _section_plan(self, section: Section) -> list[tuple[int, str]]:
+        """(round, copier) of the measurements that are not there yet."""
+        wanted = [(number, copier) for number in range(1, section.rounds + 1) for copier in section.names]
+        return [one for one in wanted if not self._results.has_other(section.name, round=one[0], copier=one[1])]
 
 
 def _latency(seconds: float, name: str) -> dict[str, Any]:
@@ -392,8 +394,8 @@ def main(arguments: Sequence[str]) -> int:
             raise
         say(f"interrupted; what was measured is in {wanted.file}")
         return 130
-    if bench.left:
-        say(f"the time that was given is over, and {bench.left} runs are left: the same command goes on with them")
+    if wanted.late and (left := bench.left):
+        say(f"the time that was given is over, and {left} runs are left: the same command goes on with them")
         return 0
     if wanted.file in PUBLISHED:
         try:

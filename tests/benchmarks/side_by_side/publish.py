@@ -16,6 +16,8 @@ from tests.benchmarks.side_by_side.written import (
     README,
     RESULTS_MD,
     claims,
+    read_plain,
+    read_sources,
     readme_with,
     remarks,
     results_page,
@@ -27,8 +29,9 @@ from tests.benchmarks.side_by_side.written import (
 def publish() -> None:
     """All of it."""
     results = Results.read()
-    RESULTS_MD.write_text(results_page(results, remarks(), same_interval()), encoding="utf-8")
-    for path, block in ((README, summary(results)), (CLAIMS_MD, claims(results))):
+    sources = read_sources()
+    RESULTS_MD.write_text(results_page(results, remarks(), same_interval(), read_plain()), encoding="utf-8")
+    for path, block in ((README, summary(sources, results)), (CLAIMS_MD, claims(sources, results))):
         path.write_text(readme_with(path.read_text(encoding="utf-8"), block), encoding="utf-8")
     for mode, path in PICTURES.items():
         draw(results, mode, path, digest())

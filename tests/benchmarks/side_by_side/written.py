@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from tests.benchmarks.plain_spark.command import pinned_version
 from tests.benchmarks.side_by_side.figures import (
     CEILINGS,
     COPIERS,
     HERE,
+    PLAIN_SPARK,
+    RESULTS,
     STREAMS,
     Results,
     Run,
@@ -22,6 +25,18 @@ from tests.benchmarks.side_by_side.figures import (
 )
 from tests.benchmarks.side_by_side.statistics import Ratio, Spread
 from tests.benchmarks.side_by_side.targets import Finding, findings
+from tests.benchmarks.side_by_side.verdicts import (
+    CLAIMS,
+    OURS,
+    RIVALS,
+    Claim,
+    Source,
+    Verdict,
+    of_groups,
+    of_results,
+    of_table,
+    verdicts,
+)
 
 ROOT: Final = HERE.parents[2]
 RESULTS_MD: Final = HERE.parent / "RESULTS.md"
@@ -32,22 +47,19 @@ REMARKS: Final = HERE / "remarks.json"
 SAME_INTERVAL: Final = HERE.parent / "results-groups.json"
 BEGIN: Final = "<!-- from here: made by `make bench` -->"
 END: Final = "<!-- to here -->"
-_SUMMARY: Final = {
-    "a-throughput": "(a) throughput, whole life, beside MirrorMaker 2 tuned; more is better",
-    "a-cpu": "(a) CPU, whole life, beside MirrorMaker 2 tuned; less is better",
-    "a-memory": "(a) peak memory, whole life, beside MirrorMaker 2 tuned; less is better",
-    "j-throughput": "(j) throughput of a copy of 21 GB, whole life, beside MirrorMaker 2 tuned; more is better",
-    "latency": "p99 latency of a stream, beside MirrorMaker 2 tuned for latency; less is better",
-    "recovery": "seconds from SIGKILL until a stream has caught up, beside MirrorMaker 2; less is better",
-}
-"""The targets, by key, whose ratios README.md shows, and what it calls them."""
+LATENCY: Final = HERE.parent / "latency_table" / "results.json"
+_SUMMARY: Final = ("a-rate", "a-cpu", "a-memory", "j-rate", "j-cpu", "p99", "recovery", "groups", "doubled", "retimed")
+"""The claims, by key, that README.md shows."""
 _WIDTH: Final = 119
 
 
 def results_page(
-    results: Results, remarks: Mapping[str, str], same_interval: Mapping[str, Mapping[str, Any]] | None = None
+    results: Results,
+    remarks: Mapping[str, str],
+    same_interval: Mapping[str, Mapping[str, Any]] | None = None,
+    plain: Results | None = None,
 ) -> str:
-    """RESULTS.md. ``same_interval``: figures of :func:`same_interval`, by name."""
+    """RESULTS.md. ``same_interval``: figures of :func:`same_interval`, by name; ``plain``: of :func:`read_plain`."""
     found = findings(results)
     missed = {one.target.key for one in found if one.missed}
     return (
@@ -60,56 +72,92 @@ def results_page(
             streams=STREAMS,
             results=results,
             same_interval=same_interval,
+            plain=plain,
+            connector=pinned_version("spark-sql-kafka"),
+            client=pinned_version("kafka-clients"),
         )
     )
 
 
-def summary(results: Results) -> str:
-    """The few ratios in README.md, of the whole life of all processes where there is one, and the missed targets."""
-    found = [finding for finding in findings(results) if finding.ratio is not None]
-    shown = [finding for finding in found if finding.target.key in _SUMMARY]
-    missed = [_missed(finding) for finding in found if finding.missed]
-    text = (
-        "Ratios of medians, and the interval of 95% of resampled rounds. Workload (a) is"
-        f" {results.workloads['a'].title}. *Whole life* is from the start of the process to the last record, with"
-        " Spark's JVM and all Python processes."
-    )
+def summary(sources: Sequence[Source], results: Results) -> str:
+    """The few claims in README.md, and the missed targets."""
+    missed = [_missed(finding) for finding in findings(results) if finding.missed]
     lines = [
-        *textwrap.wrap(text, _WIDTH),
-        "",
-        "| this project, exactly once, divided by MirrorMaker 2 | ratio | interval | rounds |",
-        "|---|---|---|---|",
-        *(_summary_row(finding) for finding in shown),
-        "",
-        *textwrap.wrap(_measured_where(results), _WIDTH),
+        *_claims(sources, _SUMMARY, "tests/benchmarks"),
         "",
         *textwrap.wrap(f"Missed targets, all for the time while copying: {'; '.join(missed) or 'none'}.", _WIDTH),
     ]
     return "\n".join(lines)
 
 
-def claims(results: Results) -> str:
-    """The claims in tests/README.md."""
-    found = [finding for finding in findings(results) if finding.ratio is not None]
+def claims(sources: Sequence[Source], results: Results) -> str:
+    """The claims in tests/README.md: all of them, on one screen."""
     lines = [
         "<picture>",
         '<source media="(prefers-color-scheme: dark)" srcset="benchmarks/side_by_side/picture-dark.svg">',
         '<img alt="Throughput and CPU by copier and workload" src="benchmarks/side_by_side/picture-light.svg">',
         "</picture>",
         "",
-        *textwrap.wrap(_measured_where(results), _WIDTH),
-        "",
-        "Ratios of medians, and what 95% of resampled rounds give. *While copying* is from the first record at the",
-        "target to the last; *whole life* is from the start of the process, with Spark's JVM and all Python processes.",
-        "The wanted ratio is the one while copying.",
-        "",
-        "| exactly once, beside others | while copying | whole life | wanted | |",
-        "|---|---|---|---|---|",
-        *(_claim(finding) for finding in found),
+        *_claims(sources, [claim.key for claim in CLAIMS], "benchmarks"),
         "",
         "; ".join(f"({name}) {workload.title}" for name, workload in sorted(results.workloads.items())) + ".",
     ]
     return "\n".join(lines)
+
+
+def read_sources() -> list[Source]:
+    """The files that there are, of which claims are made. Raises UnpublishableError."""
+    found = []
+    if (plain := read_plain()) is not None:
+        found.append(of_results(PLAIN_SPARK.name, plain))
+    main = Results.read()
+    found.append(of_results(f"side_by_side/{RESULTS.name}", main))
+    found.append(of_table("latency_table/results.json", json.loads(LATENCY.read_text(encoding="utf-8"))))
+    found.append(of_groups(SAME_INTERVAL.name, same_interval(), main.commit, main.date))
+    return found
+
+
+def read_plain() -> Results | None:
+    """What was measured beside plain Spark; None where a file of its own has it no more."""
+    return Results.read(PLAIN_SPARK) if PLAIN_SPARK.exists() else None
+
+
+def _claims(sources: Sequence[Source], keys: Collection[str], folder: str) -> list[str]:
+    """The table of these claims, what its cells are, and the files of ``folder`` that it is made of."""
+    found = [verdict for verdict in verdicts(sources) if verdict.claim.key in keys]
+    used = [source for source in sources if any(verdict.source is source for verdict in found)]
+    text = (
+        "Medians; in brackets ours divided by theirs, with what 95% of resampled rounds give. *Won* is better than both"
+        " beyond that, *equal* within it; more is better of MB/s, less of all else. Ours is exactly once; MirrorMaker 2"
+        " is tuned for what is measured; plain Spark, at least once, is Spark's Kafka source and sink, in the best of"
+        " its modes. *Whole run* is from the start of the process, with all processes, Spark's JVM among them."
+    )
+    places = "; ".join(
+        f"{number}: [{source.file}]({folder}/{source.file}), {source.date}, commit {source.commit[:12]}"
+        for number, source in enumerate(used, 1)
+    )
+    return [
+        *textwrap.wrap(text, _WIDTH),
+        "",
+        f"| | ours | {' | '.join(RIVALS)} | | from |",
+        "|---|---|---|---|---|---|",
+        *(_claim(verdict, used.index(verdict.source) + 1) for verdict in found),
+        "",
+        f"From {places}; two cores for everything. Files of two dates are of machines with other loads.",
+    ]
+
+
+def _claim(verdict: Verdict, source: int) -> str:
+    cells = [_figure(verdict.claim, verdict.medians[OURS])]
+    for rival in RIVALS:
+        median, ratio = verdict.medians.get(rival), verdict.ratios.get(rival)
+        bracket = "" if ratio is None else f" ({_ratio(ratio.ratio)} {_interval(ratio)})"
+        cells.append("" if median is None else f"{_figure(verdict.claim, median)}{bracket}")
+    return f"| {verdict.claim.what} | {' | '.join(cells)} | {verdict.said} | {source} |"
+
+
+def _figure(claim: Claim, value: float) -> str:
+    return f"{value:,.0f}" if claim.counted else _number(value)
 
 
 def readme_with(text: str, block: str) -> str:
@@ -147,27 +195,6 @@ def bars(results: Results) -> dict[str, dict[str, tuple[Spread, Spread]]]:
     return result
 
 
-def _measured_where(results: Results) -> str:
-    return (
-        f"Measured on {results.date} at commit {results.commit[:12]} with brokers of Apache Kafka"
-        f" {results.versions['kafka']}, all on the same {results.machine['cores']} cores."
-    )
-
-
-def _claim(finding: Finding) -> str:
-    assert finding.ratio is not None
-    life = "" if finding.life is None else f"{_ratio(finding.life.ratio)} {_interval(finding.life)}"
-    ratio = f"{_ratio(finding.ratio.ratio)} {_interval(finding.ratio)}"
-    return f"| {finding.target.what} | {ratio} | {life} | {finding.target.bound} | {finding.verdict} |"
-
-
-def _summary_row(finding: Finding) -> str:
-    life = finding.life
-    ratio = finding.ratio if life is None else life
-    assert ratio is not None
-    return f"| {_SUMMARY[finding.target.key]} | {_ratio(ratio.ratio)} | {_interval(ratio)} | {ratio.rounds} |"
-
-
 def _missed(finding: Finding) -> str:
     assert finding.ratio is not None
     doubt = "" if finding.target.certain(finding.ratio) else ", within the noise"
@@ -187,6 +214,7 @@ def _environment() -> Environment:
         "figures": lambda some, name: _spread([one[name] for one in some]),
         "equal": _equal,
         "number": _number,
+        "kept": lambda kept: "kept" if kept else "not kept",
         "latency_dropped": latency_dropped,
         "recovery_dropped": recovery_dropped,
     }
