@@ -26,6 +26,7 @@ from mirror.groups.translation.logs import FlowLogs, PartitionLogs
 from mirror.relay.offsets.copy_count import CopyCount
 from mirror.relay.offsets.index import UNKNOWN, Place
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
+from mirror.relay.progress.latch import LatchCheck
 from mirror.timing import Clock, Timer
 
 _AT_ONCE: Final = 64
@@ -66,6 +67,7 @@ class ReverseGroups(Closing):
         self._also_fed: Final = also_fed
         self._clock: Final = clock
         self._topic: Final = FlowTopic(flow.target_options, group_topic_of(flow.name))
+        self._check_latch: Final = LatchCheck(flow.target_options, flow.name, flow.holder)
         self._clients: Final = ExitStack()
         self._clusters: Final = self._clients.enter_context(FlowClusters(flow, rules, clock))
         self._both_directions: Final[dict[str, BothDirectionsLogs]] = {}
@@ -102,15 +104,19 @@ class ReverseGroups(Closing):
     def commit(self, *, resume: bool) -> Found:
         """Commit on the source what is due, and return all positions. Raises KafkaError if a cluster does not answer.
 
+        Raises FlowHeld, LatchMoved if the flow is held, or was meanwhile: then nothing is committed.
+
         With ``resume`` the offsets on the target are the flow's own from then on: it continues them once the group has
         read on, on the source.
         """
+        self._check_latch()
         positions, problems = self.read()
         due: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         for one in positions:
             if one.is_due and one.translation.offset is not None:
                 wanted = OffsetAndMetadata(one.translation.offset, None, one.metadata)
                 due.setdefault(one.group, {})[one.source] = wanted
+        self._check_latch()
         refused = self._committed(due)
         positions = [_after(one, refused.get((one.group, one.source))) if one.is_due else one for one in positions]
         if resume:

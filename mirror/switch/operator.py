@@ -1,7 +1,7 @@
 """Carries a switch out: reads, decides, stores what is intended, does it, and stores what came of it.
 
 It knows no cluster: a :class:`Site` does. Two operators cannot both go on: the later one fences the record of the
-earlier one, and waits until nothing that the earlier one has begun can still change anything.
+earlier one, and waits until nothing that the earlier one has begun can still undo what it does.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from mirror.errors import AuthorizationFailed, FlowError, KafkaError, NotRetriable
 from mirror.switch.facts import Facts, Watch
+from mirror.switch.late_calls import may_conflict
 from mirror.switch.machine import CUTOVER, LEASE_MS, Act, Machine, Next, StepResult, Terms
 from mirror.switch.record import State, SwitchRecord, begin
 
@@ -64,12 +65,11 @@ class Operator:
         self._machine: Final = machine
         self._watch = Watch()
         self._stored_ms = 0
+        self._earlier: SwitchRecord | None = None
+        """What the operator before this one has stored last, if it may still be alive."""
         self._waits_until_ms = 0
         self.record = SwitchRecord(state=State.PLANNED)
 
-    # Invariant: An operator that follows one which may still be alive changes nothing before that one's last call has
-    #   ended: ACLs have no fence.
-    # Test: tests/switch/test_model.py::test_operators_that_are_killed_anywhere_lose_nothing
     def claim(self, flows: tuple[str, ...], clusters: tuple[str, ...] = ()) -> SwitchRecord:
         """Take the switch over, or begin it. Earlier operators store nothing from now on.
 
@@ -93,6 +93,7 @@ class Operator:
             record = record.entered(State.PLANNED, self._now_ms())
         self._store(record)
         if found is not None and found.operator and not found.left:
+            self._earlier = found
             self._waits_until_ms = self._now_ms() + self._terms.takeover_ms
         return self.record
 
@@ -126,7 +127,7 @@ class Operator:
         if facts.ends is not None and self.record.shown_ms:
             self._watch.see(facts.ends, now_ms, self.record.shown_ms)
         wanted = self._machine.decide(self.record, facts, self._watch, self._terms, now_ms)
-        if now_ms < self._waits_until_ms and wanted.act is not Act.END:
+        if self._waits(wanted, now_ms):
             most_s = self._terms.takeover_ms // 1000
             why = f"waiting until the last call of an earlier operator has ended ({most_s} s at most)"
             return Seen(record=self.record, act=Act.WAIT, why=why)
@@ -135,6 +136,11 @@ class Operator:
         if wanted.act in {Act.STORE, Act.WAIT, Act.END}:
             return Seen(record=self.record, act=wanted.act, why=wanted.why)
         return self._act(wanted, facts)
+
+    def _waits(self, wanted: Next, now_ms: int) -> bool:
+        if self._earlier is None or now_ms >= self._waits_until_ms or wanted.act is Act.END:
+            return False
+        return may_conflict(self._earlier, wanted)
 
     def leave(self) -> None:
         """Say that this operator does nothing more; never raises. The next one waits if that is not stored.

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mirror.cluster.types import TopicPartition
 from mirror.exit_status import ATTENTION, DONE, FAILED
 from mirror.verify.values import LEFT_OUT, Bounds, Kind, Uncompared, Verdict
 from mirror.wire.integers import INT32_MAX, INT64_MAX
@@ -50,6 +51,14 @@ class VerifyRange:
     """Records that the source has outside the bounds."""
     log_starts: tuple[int, int] = (0, 0)
     """Where the logs of source and target begin."""
+
+    @property
+    def source_tp(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def target_tp(self) -> TopicPartition:
+        return TopicPartition(self.target_topic, self.partition)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -108,13 +108,14 @@ def test_a_group_that_was_taken_over_is_shown_and_resumed(site: Site) -> None:
     assert site.pair.target.groups[GROUP][TARGET].offset == 220
 
 
-def test_a_group_of_a_held_flow_is_not_resumed(site: Site) -> None:
+@pytest.mark.parametrize("changes", [["--resume", GROUP], ["--reverse", "--commit"]])
+def test_a_group_of_a_held_flow_is_neither_resumed_nor_brought_back(site: Site, changes: list[str]) -> None:
     site.commit(source=150, target=200)
     site.pair.target.add_topic(latch_topic_of(FLOW))
     site.pair.target.add_topic(inventory_topic_of(FLOW))
     options = {"bootstrap.servers": site.pair.target.bootstrap}
     set_latch(options, FLOW, Role.HELD, reason="loss", by="ada on h1", now_ms=1)
-    refused = CliRunner().invoke(app, ["groups", "--config", str(site.file), "--flow", FLOW, "--resume", GROUP])
+    refused = CliRunner().invoke(app, ["groups", "--config", str(site.file), "--flow", FLOW, *changes])
     assert (refused.exit_code, "by ada on h1: loss" in refused.stderr) == (4, True), refused.output
     assert site.position()[1]["reason"] == "taken-over"
 

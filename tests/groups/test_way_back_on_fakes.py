@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from mirror.client import TopicPartition
+from mirror.errors import FlowHeld
 from mirror.groups.back_positions import BackPosition, BackReason
 from mirror.groups.commit_decision import Reason
 from mirror.groups.reader import GroupReader
-from mirror.groups.reverse import ReverseGroups
+from mirror.groups.reverse import Found, ReverseGroups
 from mirror.relay.offsets.index import UNKNOWN, Place, Translation
-from mirror.relay.progress.flow_topic import group_topic_of
+from mirror.relay.progress.flow_topic import group_topic_of, latch_topic_of
+from mirror.relay.progress.latch import Role, set_latch
 from mirror.runtime.clock import SystemClock
 from mirror.wire.api import Api
 from tests.fakes import errors
@@ -99,6 +101,29 @@ def test_positions_are_committed_on_the_source_with_their_metadata_and_the_flow_
     assert only(sync.round()).reason is None
     assert site.at_target() == 6
     site.close()
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_nothing_is_committed_on_the_source_while_the_flow_is_held(
+    pair: FakePair, way_back: ReverseGroups, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    options = {"bootstrap.servers": pair.target.bootstrap}
+    pair.target.add_topic(latch_topic_of(FLOW))
+    pair.target.groups[GROUP][TARGET] = GroupOffset(4, -1, "")
+    read = way_back.read
+
+    def read_and_hold() -> Found:
+        found = read()
+        set_latch(options, FLOW, Role.HELD, reason="loss", by="ada on h1", now_ms=1)
+        return found
+
+    if when == "before":
+        set_latch(options, FLOW, Role.HELD, reason="loss", by="ada on h1", now_ms=1)
+    else:
+        monkeypatch.setattr(way_back, "read", read_and_hold)
+    with pytest.raises(FlowHeld, match="ada on h1"):
+        way_back.commit(resume=True)
+    assert not pair.source.calls(Api.OFFSET_COMMIT)
 
 
 def test_without_resuming_the_flow_leaves_the_target_alone(pair: FakePair, way_back: ReverseGroups) -> None:

@@ -82,7 +82,7 @@ def groups(
     With --watch a cluster that does not answer is shown, and read again; with --json, too, each reading is a line.
 
     Exit status: 0 all groups are in step (with --watch: ended by Ctrl-C), 3 some are not, 1 could not read,
-    2 wrong usage, 4 with --resume: the flow is held.
+    2 wrong usage, 4 with --resume or --commit: the flow is held.
     """
     if commit and (watch or not reverse):
         raise typer.BadParameter("needs --reverse, and not --watch", param_hint="--commit")

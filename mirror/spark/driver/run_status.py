@@ -302,6 +302,11 @@ class RunStatus:
         with self._lock:
             self._known_before |= self._known.results().keys()
             self._planned = dict.fromkeys(partitions_of(plan), self._began_ms)
+            if missed := self._known_before - self._planned.keys():
+                # Their reports are deleted below: a later run knows them only from here, if this one confirms nothing.
+                since_ms = 0 if self._known.confirmed is None else self._known.confirmed.since_ms
+                kept = confirmed({}, since_ms, self._known.confirmed, missed)
+                self._put({status_values.CONFIRMED: kept})
             for tp, open_ in plan.withheld.items():
                 self._planned[tp] = min(self._began_ms, open_.start_ms or 0)
             if not self._is_clean:

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mirror.client import TopicPartition
 from mirror.cluster.settings import ClusterSettings
 from mirror.config.flow_rules import source_options
 from mirror.errors import MirrorError
@@ -23,7 +22,7 @@ from mirror.spark.tasks.options import FlowOptions
 from mirror.verify.comparison import Comparison
 from mirror.verify.cursors import SourceCursor
 from mirror.verify.left_out import LeftOut, ReadLog
-from mirror.verify.log_reader import LogReader
+from mirror.verify.log_reader import LogPart, LogReader
 from mirror.verify.partition_results import PartitionResult, VerifyRange
 from mirror.verify.proof import against_digest
 from mirror.verify.values import NOT_COPIED_YET, Named, Rules, TimeLimits, Uncompared, Verdict
@@ -90,6 +89,8 @@ def verify_ranges(config: MirrorConfig, flow: FlowConfig, task: VerifyTask) -> I
         if origin is not None:
             own = read_registry(registry_topic(sides[1]), timeout_ms, flow.name).ids_of_flow
             rules = replace(rules, is_own=lambda batch: isinstance(batch, Batch) and batch.producer_id in own)
+        source.expect(LogPart(one.source_tp, one.bounds.source_start, one.source_limit) for one in task.ranges)
+        target.expect(LogPart(one.target_tp, one.bounds.target_start, one.bounds.target_end) for one in task.ranges)
         for range_ in task.ranges:
             of_range = _rules_of(range_, rules, flow, origin, clock.unix_ms())
             yield _verify(source, target, range_, of_range, _rules_back(config, flow, range_))
@@ -100,8 +101,7 @@ def _verify(
 ) -> PartitionResult:
     """Compare one partition; ``back`` is what the flow of the other direction does to records."""
     bounds, comparison = range_.bounds, None
-    from_source = TopicPartition(range_.topic, range_.partition)
-    from_target = TopicPartition(range_.target_topic, range_.partition)
+    from_source, from_target = range_.source_tp, range_.target_tp
     starts = range_.log_starts
     try:
         with (
@@ -173,7 +173,7 @@ def _rules_of(range_: VerifyRange, rules: Rules, flow: FlowConfig, origin: Local
     """Return the rules of one partition."""
     finder = None
     if origin is not None:
-        finder = origin.finder(LogKey.of(TopicPartition(range_.topic, range_.partition), range_.source_topic_id))
+        finder = origin.finder(LogKey.of(range_.source_tp, range_.source_topic_id))
     limits = TimeLimits(
         before_ms=range_.facts.before_ms,
         after_ms=range_.facts.after_ms,

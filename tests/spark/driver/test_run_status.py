@@ -23,6 +23,7 @@ from mirror.spark.driver import run_status
 from mirror.spark.driver.run_status import RunStatus
 from mirror.spark.driver.verify_job import main as verify
 from mirror.spark.ledger.attempt_results import AttemptResult
+from mirror.spark.ledger.confirmation import Confirmed
 from mirror.spark.ledger.initial_partitions import InitialPartitions, Selection
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.status_table import Reported, StatusTable, read_status
@@ -169,6 +170,28 @@ def test_a_complete_run_confirms_no_more_than_its_plan_has_seen(pair: FakePair) 
     source = TopicPartition(REPORT.result.topic, REPORT.result.partition)
     assert found.behind == {str(held): 4, str(source): 0}
     assert found.since_ms > 0
+
+
+@pytest.mark.parametrize("confirmed_ms", [0, 7])
+def test_what_a_run_does_not_see_is_not_confirmed_by_the_one_after_the_next(pair: FakePair, confirmed_ms: int) -> None:
+    write_something(pair)
+    source = TopicPartition(REPORT.result.topic, REPORT.result.partition)
+    if confirmed_ms:
+        records = {status_values.CONFIRMED: Confirmed(since_ms=confirmed_ms)}
+        assert write_status({"bootstrap.servers": pair.target.bootstrap}, FLOW, records, 5_000) is None
+    first = Run(pair, "run-1", flow=UNLIMITED)
+    gone = TopicPartition("t", REPORT.result.partition)
+    first.status._known.partitions[gone] = Reported(replace(REPORT, target=gone), 1)
+    sees_nothing = Plan(flow=FLOW, tasks=[], results_without_task=[])
+    first.status.planned(sees_nothing)
+    first.status.close()  # it was killed
+    second = Run(pair, "run-2", flow=UNLIMITED)
+    second.status.planned(sees_nothing)
+    second.status.report_state("ended", Outcome.COMPLETE.value)
+    second.status.close()
+    found = read_status(second.options, FLOW, 5_000).confirmed
+    assert found is not None
+    assert (found.behind, found.since_ms > confirmed_ms) == ({str(source): confirmed_ms}, True)
 
 
 def write_something(pair: FakePair) -> None:
