@@ -52,6 +52,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final
 
 MAX_NAMES_SHOWN: Final = 3
@@ -161,6 +162,20 @@ class SeveralErrors(FlowError):
 
     def __reduce__(self) -> tuple[type[SeveralErrors], tuple[tuple[MirrorError, ...]]]:
         return type(self), (self.errors,)
+
+
+class RecordNotMasked(FlowError):
+    """A record of a test copy cannot be masked. The text has nothing of its content.
+
+    ``left_out`` says whether the flow leaves such records out; otherwise the partition fails.
+    """
+
+    def __init__(self, text: str, *, left_out: bool) -> None:
+        self.left_out: Final = left_out
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[partial[RecordNotMasked], tuple[str]]:
+        return partial(type(self), left_out=self.left_out), (str(self),)
 
 
 class FlowHeld(FlowError):

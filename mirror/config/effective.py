@@ -56,7 +56,7 @@ def configured_keys(config: MirrorConfig) -> frozenset[tuple[str, ...]]:
         paths |= {("flows", name, "consumer", key) for key in flow.consumer}
         paths |= {("flows", name, "producer", key) for key in flow.producer}
         for section in type(flow).sections():
-            table = getattr(flow, section)
+            table = getattr(flow, section.replace("-", "_"))
             inner = type(table).model_fields
             paths |= {("flows", name, section, str(inner[key].alias)) for key in table.model_fields_set}
     for name, switch in config.switches.items():

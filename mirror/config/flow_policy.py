@@ -32,6 +32,7 @@ def copy_policy(flow: FlowSettings, tasks: int = 1) -> CopyPolicy:
         compression=None if flow.compression == "source" else flow.compression,
         headers=tuple((name, text_of(value).encode()) for name, value in flow.headers.items()),
         transform=flow.transform,
+        masking=flow.test_copy.masking(),
         wind_up_ms=flow.shutdown_timeout_ms // 4,
         index_interval_ms=flow.groups.interval_ms // 4 if flow.follows_groups else 0,
         only_local=flow.only_local,

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from mirror.config.cycles import plain_name
+from mirror.config.masking import SHORTEST_SECRET
 from mirror.config.positions import Position
 from mirror.config.problems import shown
 from mirror.config.reserved_topics import reserved_copy, reserved_in, why_reserved
 from mirror.errors import Problem
 from mirror.producer.settings import ProducerSettings
+from mirror.relay.masking.record_masks import needs_secret
 from mirror.relay.model.way import Way
 from mirror.wire.integers import INT32_MAX
 
@@ -62,6 +64,7 @@ def problems(
         yield from _point_problems(flow, sources)
     if doubtful.isdisjoint({"aside", "exactly-once-by", "transform", *_ASIDE_KEYS}):
         yield from _aside_problems(flow, sources)
+    yield from _test_copy_problems(flow, sources)
     yield from _topic_problems(flow, sources, doubtful)
     yield from _client_problems(flow, sources)
     if target is None or producer is None or not doubtful.isdisjoint({"delivery", "commit-interval-ms"}):
@@ -86,8 +89,8 @@ def _aside_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
     if flow.exactly_once and flow.exactly_once_by == Way.SEQUENCES.value:
         allowed = 'must not be set with exactly-once-by = "sequences": records go aside in transactions'
         yield sources.problem(path, flow.aside, allowed)
-    if flow.on_corrupt == "aside" and flow.transform:
-        allowed = 'must be "fail" with transform, through which the bytes of a damaged batch cannot pass'
+    if flow.on_corrupt == "aside" and (flow.transform or flow.test_copy.is_on):
+        allowed = 'must be "fail" with transform or test-copy, through which the bytes of a damaged batch cannot pass'
         yield sources.problem((*here, "on-corrupt"), "aside", allowed)
 
 
@@ -99,6 +102,20 @@ def _deletion_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
     if "max_deletions" in flow.model_fields_set and not flow.aligns_topics:
         allowed = 'has no effect unless on-topic-deleted = "delete" or configs = "sync": remove the key'
         yield sources.problem((*here, "max-deletions"), flow.max_deletions, allowed)
+
+
+def _test_copy_problems(flow: FlowConfig, sources: Sources) -> Iterator[Problem]:
+    table, path = flow.test_copy, ("flows", flow.name, "test-copy", "secret")
+    secret = None if table.secret is None else table.secret.get_secret_value()
+    if secret is None and needs_secret(table.mask):
+        allowed = 'required with "hash": a text that only you have, such as the output of "openssl rand -hex 32"'
+        yield sources.problem(path, None, allowed)
+    elif secret is not None and len(secret) < SHORTEST_SECRET:
+        allowed = f"must have at least {SHORTEST_SECRET} characters, so that it cannot be guessed"
+        yield sources.problem(path, table.secret, allowed)
+    if table.is_on and flow.mirrormaker.heartbeats:
+        allowed = "must be false in a test copy, which would mask heartbeats, too: remove the key"
+        yield sources.problem(("flows", flow.name, "mirrormaker", "heartbeats"), value=True, allowed=allowed)
 
 
 def _topic_problems(flow: FlowConfig, sources: Sources, doubtful: frozenset[str]) -> Iterator[Problem]:

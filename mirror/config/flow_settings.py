@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from mirror.config import positions, topic_configs
+from mirror.config.masking import MaskingConfig
 from mirror.config.own_tables import FLOW_NAME, PERIOD, AclsConfig, GroupsConfig, MirrorMakerConfig, OwnTable, Plain
 from mirror.config.patterns import Pattern, matches
 from mirror.config.positions import Position
@@ -182,6 +183,8 @@ class FlowSettings(OwnTable):
     """a Python function `"package.module:function"` that every record passes through, which re-encodes every batch;
     see [Transforms](#transforms)
     """
+    test_copy: MaskingConfig = Field(default_factory=MaskingConfig, description="a table")
+    """the table `[flows.NAME.test-copy]`, see [Test copies](#test-copies)"""
     configs: Literal["sync", "create", "off"] = Field(default="sync", description='"sync", "create" or "off"')
     """configurations of target topics: `"sync"` keeps them in step with the source's, `"create"` sets them when a
     topic is created and never again, `"off"` leaves all to the target's defaults; see [Topic

@@ -27,7 +27,10 @@ Schema = dict[str, Any]
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 _LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 _TEXT_OR_NUMBER: Final = {"type": ["string", "integer", "boolean"]}
-_OPEN: Final = {"headers": {"type": "string"}, "names": {"type": "string"}, "configs-overrides": _TEXT_OR_NUMBER}
+_OPEN: Final = {
+    **{key: {"type": "string"} for key in ("headers", "names", "mask")},
+    "configs-overrides": _TEXT_OR_NUMBER,
+}
 """The values of tables whose keys are the user's own."""
 
 

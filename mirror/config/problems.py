@@ -28,6 +28,7 @@ _WORD: Final = re.compile(r"[^\s\"',/]+")
 """Words are matched whole: a pattern for the part before an ``@`` takes quadratic time on a long text without one."""
 _SECRETS: Final = frozenset(name for name, key in SECURITY_KEYS.items() if key.secret)
 """Compared with the keys of every table: a secret may stand in a wrong one."""
+_CLIENTS: Final = frozenset({"producer", "consumer"})
 _MAX_VALUE_LENGTH: Final = 80
 _MAX_NAMES_LISTED: Final = 16
 _REFUSED: Final = {
@@ -135,8 +136,8 @@ def model_problems(
 ) -> list[Problem]:
     """Return pydantic's errors in the table at ``prefix`` as problems; ``allowed`` has each key's valid values."""
     details = error.errors(include_url=False)
-    # Errors inside a client's table (whose key is a text, not an item's number) are reported by the client's settings.
-    own = [detail for detail in details if not any(isinstance(part, str) for part in detail["loc"][1:])]
+    # Errors inside a client's table are reported by the client's settings.
+    own = [detail for detail in details if detail["loc"][0] not in _CLIENTS or len(detail["loc"]) == 1]
     # A list whose items are all wrong also counts as empty: its items' problems are more useful.
     lists = {detail["loc"][:-1] for detail in own if len(detail["loc"]) > 1}
     return [_model_problem(detail, prefix, sources, allowed) for detail in own if detail["loc"] not in lists]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _JSON_KEYS: Final = frozenset(
     {"configs-include", "configs-exclude", "configs-overrides", "headers"}
-    | {"topics", "topics-exclude", "include", "exclude", "names"}
+    | {"topics", "topics-exclude", "include", "exclude", "names", "mask"}
 )
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 

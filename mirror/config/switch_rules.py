@@ -51,6 +51,8 @@ def _name_problems(
         if (back.source, back.target) != ends:
             allowed = f"must copy from {ends[0]} to {ends[1]}, back from where the switch leads"
             yield sources.problem((*here, "back"), back.name, allowed)
+        if back.test_copy.is_on:
+            yield sources.problem((*here, "back"), back.name, "must be no test-copy: not all of its records come back")
 
 
 def _flow_problems(switch: SwitchConfig, ahead: list[FlowConfig], sources: Sources) -> Iterator[Problem]:
@@ -65,6 +67,8 @@ def _flow_problems(switch: SwitchConfig, ahead: list[FlowConfig], sources: Sourc
         if flow.names or flow.groups.names:
             allowed = "must have no names: clients find no other names of topics and groups on the target"
             yield sources.problem(path, flow.name, allowed)
+        if flow.test_copy.is_on:
+            yield sources.problem(path, flow.name, "must be no test-copy: clients find other records on the target")
         if flow.end_position is not None:
             yield sources.problem(path, flow.name, "must have no until: clients find no newer records on the target")
         if not flow.exactly_once:

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Final
 
 from mirror.consumer.fetched import Fetched, without_aborted
-from mirror.errors import BatchTooLarge, CorruptBatch, FlowError
+from mirror.errors import BatchTooLarge, CorruptBatch, FlowError, RecordNotMasked
 from mirror.verify.items import Item, identity, item_of, size_of
 from mirror.verify.values import Bounds, Named, Rules
 from mirror.wire.decode import Record, records_of
@@ -209,11 +209,17 @@ class SourceCursor(Cursor):
         for record in records_of(batch, self._rules.max_batch_bytes):
             if record.offset < self._start:
                 continue
-            copy = as_written(record, self._rules) if changes else record
+            lacking = Named.DROPPED
+            try:
+                copy = as_written(record, self._rules) if changes else record
+            except RecordNotMasked as error:
+                if not error.left_out:
+                    raise
+                copy, lacking = None, Named.UNMASKABLE
             if copy is not None:
                 yield item_of(copy, number)
             elif record.offset < self._copied:
-                self.named[Named.DROPPED] += 1
+                self.named[lacking] += 1
 
 
 def as_written(record: Record, rules: Rules) -> Record | None:
@@ -221,6 +227,8 @@ def as_written(record: Record, rules: Rules) -> Record | None:
     if rules.transform is not None:
         try:
             changed = rules.transform(record)
+        except RecordNotMasked:
+            raise
         except Exception as error:
             # Any exception: it is a user's code.
             line = " ".join(str(error).split())

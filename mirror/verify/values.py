@@ -47,17 +47,19 @@ class Named(enum.StrEnum):
     BAD_TIMESTAMP = "records that on-bad-timestamp leaves out"
     TOO_LARGE = "records that on-too-large leaves out"
     NO_KEY = "records that on-no-key leaves out"
-    DROPPED = "records that the transform drops"
+    UNMASKABLE = "records that on-unmaskable leaves out"
+    DROPPED = "records that the transform or the sample leaves out"
     APPEND_TIME = "records whose timestamps the target's brokers have set"
     ABORTED = "batches of aborted transactions"
     MARKERS = "transaction markers"
     NOT_LOCAL = "batches that flows have written to the source"
 
 
-LEFT_OUT: Final = (Named.BAD_TIMESTAMP, Named.TOO_LARGE, Named.NO_KEY)
+_REFUSED: Final = (Named.BAD_TIMESTAMP, Named.TOO_LARGE, Named.NO_KEY)
+LEFT_OUT: Final = (*_REFUSED, Named.UNMASKABLE)
 """Each counts a record of the source that the flow was to copy and has left out."""
-_LACKED_BY_TARGET: Final = (Named.TARGET_COMPACTED, *LEFT_OUT)
-"""Each counts a record of the source."""
+_LACKED_BY_TARGET: Final = (Named.TARGET_COMPACTED, *_REFUSED)
+"""Each counts a record of the source that it writes."""
 _OF_SOURCE: Final = (Kind.MISSING, Kind.ORDER, Kind.CONTENT)
 """Each is the finding of a record of the source; the others are of the target only."""
 

@@ -54,7 +54,7 @@ def _of_clusters() -> Iterator[tuple[str, str, str]]:
 
 
 def _shown(default: object) -> str:
-    text = json.dumps(default)
+    text = "" if default is None else json.dumps(default)
     return f"`{text}`" if isinstance(default, str | bool | tuple | dict) else text
 
 

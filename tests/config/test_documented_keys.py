@@ -94,7 +94,8 @@ def test_examples_are_configurations(document: str, tmp_path: Path) -> None:
     file = tmp_path / "mirror.toml"
     file.write_text(whole, encoding="utf-8")
     assert load(file, environ={}).flows["paris-berlin"].topics == ("orders", "clicks-.*")
+    secret = {"MIRROR_FLOWS__PARIS_BERLIN__TEST_COPY__SECRET": "a secret of a test"}
     for part in parts:
         text = part if "topics" in part else FLOW + part.partition("\n")[2]
         file.write_text(CLUSTERS + text, encoding="utf-8")
-        assert load(file, environ={}).flows
+        assert load(file, environ=secret if "test-copy" in text else {}).flows

@@ -136,6 +136,7 @@ def test_heartbeats_keep_their_name() -> None:
         ('{ "a" = "$1" }', '"$1": "a" has no group, so that $ has no meaning'),
         ('{ "a" = "x", "b" = "x" }', '"a" and "b" get the same name "x"'),
         ('{ "a" = "x y" }', "\"x y\": a topic's name is made of letters, digits, '.', '_' and '-'"),
+        ('{ "a" = 1 }', 'must be a table such as { "orders" = "eu.orders"'),
         ('{ "a" = "" }', "\"\": a topic's name is made of letters, digits, '.', '_' and '-'"),
     ],
 )

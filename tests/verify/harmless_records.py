@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from mirror.errors import RecordNotMasked
 from mirror.verify.values import Named, Rules, TimeLimits
 from mirror.wire.decode import Record
 from tests.relay.batches.logs_by_hand import Made
@@ -48,6 +49,12 @@ def _uppered(records: list[Made]) -> list[Made]:
 
 def _drop_fives(record: Record) -> Record | None:
     return None if record.key and record.key.endswith(b"5") else record
+
+
+def _unmaskable_fives(record: Record) -> Record | None:
+    if record.key and record.key.endswith(b"5"):
+        raise RecordNotMasked("it is not JSON", left_out=True)
+    return record
 
 
 def _without_fives(records: list[Made]) -> list[Made]:
@@ -190,6 +197,13 @@ RECORD_CASES = [
         source_records,
         _without(35),
         {Named.NO_KEY: 1},
+    ),
+    RecordCase(
+        "records left out because they cannot be masked",
+        Rules(transform=_unmaskable_fives),
+        source_records,
+        _without_fives,
+        {Named.UNMASKABLE: 19},
     ),
     RecordCase("a permitted foreign record", _PERMITTED, source_records, _foreign_at(55), {Named.FOREIGN: 1}),
     RecordCase(

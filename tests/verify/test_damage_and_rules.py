@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mirror.errors import FlowError
+from mirror.errors import FlowError, RecordNotMasked
 from mirror.verify.values import Kind, Rules
 from mirror.wire.decode import Record
 from tests.relay.batches.logs_by_hand import Made
@@ -67,6 +67,14 @@ def test_transform_that_fails_is_named_with_the_offset(transform: Callable[[Reco
     source = source_records()
     with pytest.raises(FlowError, match=r"the transform (failed|gave a bytes).* at offset 0"):
         found_between(source, source, Rules(transform=transform))
+
+
+def test_record_that_cannot_be_masked_is_an_error_unless_the_flow_leaves_it_out() -> None:
+    def mask(record: Record) -> Record | None:
+        raise RecordNotMasked(f"the value of the record at offset {record.offset}", left_out=False)
+
+    with pytest.raises(RecordNotMasked, match="the value of the record at offset 0"):
+        found_between(source_records(), source_records(), Rules(transform=mask))
 
 
 # --- policies do not hide other damage

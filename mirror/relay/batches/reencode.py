@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from mirror.errors import RecordRejected
+from mirror.errors import RecordNotMasked, RecordRejected
 from mirror.relay.batches.aside import CORRUPT, AsideSpec
 from mirror.relay.batches.topic_config import TIME_KEYS
 from mirror.relay.batches.transforms import Transform, transform_error, transformed
@@ -57,6 +57,7 @@ class ReencodeReason(enum.StrEnum):
     BAD_TIMESTAMP = "bad timestamp"
     NO_KEY = "no key"
     CORRUPT = CORRUPT
+    UNMASKABLE = "unmaskable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +349,13 @@ def record_change(spec: ReencodeSpec) -> RecordChange | None:
         return None
 
     def change(record: Record, dropped: Counter[str]) -> Record | None:
-        copy = record if spec.transform is None else transformed(spec.transform, record)
+        try:
+            copy = record if spec.transform is None else transformed(spec.transform, record)
+        except RecordNotMasked as error:
+            if not error.left_out:
+                raise
+            dropped[ReencodeReason.UNMASKABLE.value] += 1
+            return None
         if copy is None:
             dropped[DROPPED_BY_TRANSFORM] += 1
             return None

@@ -1,4 +1,4 @@
-"""The function of a flow that changes each record: how it is found, and called. Pure."""
+"""The function of a flow that changes each record, or leaves it out: how it is found, made and called. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from mirror.errors import FlowError
+from mirror.relay.masking.record_masks import Masking, RecordMasks, Sample, share_of
+from mirror.relay.model.policy import CopyPolicy
 from mirror.wire.decode import Record
 
 Transform = Callable[[Record], Record | None]
@@ -17,6 +19,28 @@ Transform = Callable[[Record], Record | None]
 _MAX_ERROR_TEXT: Final = 200
 _CURRENT_FOLDER: Final = ""
 """As ``sys.path`` names it."""
+
+
+def transform_of(policy: CopyPolicy) -> Transform | None:
+    """Return what a flow does to each record; None: nothing. Raises FlowError if its transform cannot be loaded."""
+    own = one_at_a_time(policy.transform) if policy.transform else None
+    return own if policy.masking is None else _for_tests(policy.masking, own)
+
+
+def _for_tests(masking: Masking, own: Transform | None) -> Transform:
+    """Return the transform of a test copy, which masks what the flow's ``own`` gives."""
+    sample, masks = Sample(share_of(masking.sample)), RecordMasks(masking)
+
+    def call(record: Record) -> Record | None:
+        if not sample.has(record):
+            return None
+        if own is None:
+            return masks.masked(record)
+        copy = transformed(own, record)
+        return None if copy is None else masks.masked(copy._replace(offset=record.offset))
+
+    call.__module__, call.__qualname__ = ("test-copy", "mask") if own is None else _name_of(own)
+    return call
 
 
 def load_transform(name: str) -> Transform:
@@ -66,6 +90,8 @@ def transformed(transform: Transform, record: Record) -> Record | None:
     """Return what ``transform`` returns. Raises FlowError if it fails, or returns anything else."""
     try:
         copy = transform(record)
+    except FlowError:  # of a test copy: it says where
+        raise
     except Exception as error:
         raise transform_error(transform, record.offset, "failed", error) from error
     if copy is not None and not isinstance(copy, Record):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from mirror.relay.masking.record_masks import Masking
+
 MAX_TRANSACTION_BYTES: Final = 64 * 1024 * 1024
 """A transaction is committed once it holds this many bytes, however young it is."""
 
@@ -56,6 +58,8 @@ class CopyPolicy:
     """Headers that are added to every record."""
     transform: str = ""
     """The name of a function ("package.module:function"); "": none."""
+    masking: Masking | None = None
+    """What makes the copy a test copy; None: it is none."""
     run: str = ""
     """The run whose ``job`` this is: its control record can end the job; "": only its ranges end it."""
     job: int = 0
@@ -92,7 +96,7 @@ class CopyPolicy:
     @property
     def rewrites(self) -> bool:
         """Whether every record is changed, so that no batch can be passed on as bytes."""
-        return self.compression is not None or bool(self.headers) or bool(self.transform)
+        return self.compression is not None or bool(self.headers or self.transform or self.masking)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from mirror.closing import Closing
 from mirror.cluster.settings import ClusterSettings
 from mirror.relay.batches.appended import ExpectedRecords, Unproved
 from mirror.relay.batches.reencode import ReencodeSpec
-from mirror.relay.batches.transforms import one_at_a_time
+from mirror.relay.batches.transforms import transform_of
 from mirror.relay.offsets.index import Hole, OffsetIndex
 from mirror.relay.offsets.log_answers import KnownLogs, LogAnswers, LogEnds, LogStarts, TopicIds
 from mirror.relay.offsets.log_pairing import pair_last, pair_once
@@ -80,9 +80,7 @@ class OffsetTranslator(Closing):
         self._timeout_ms: Final = default_ms if timeout_ms is None else timeout_ms
         self._flow: Final = flow
         self._exactly_once: Final = policy.exactly_once
-        self._spec: Final = ReencodeSpec(
-            headers=policy.headers, transform=one_at_a_time(policy.transform) if policy.transform else None
-        )
+        self._spec: Final = ReencodeSpec(headers=policy.headers, transform=transform_of(policy))
         self._topic: Final = OffsetTopic(target, flow)
         self._open_origin: Final = partial(open_origin, flow, source, target, policy, self._timeout_ms)
         self._origin: LocalOrigin | None = None

@@ -17,6 +17,7 @@ from mirror.relay.batches.exactly_once_way import WayRules
 from mirror.relay.batches.reencode_decision import IsForeign
 from mirror.relay.batches.slow_records import SlowRecords
 from mirror.relay.batches.target_limits import TargetLimits
+from mirror.relay.batches.transforms import transform_of
 from mirror.relay.byte_limits import RateLimiter, SendWindow, SourceBudget
 from mirror.relay.model.observer import TaskObserver, TaskSnapshot
 from mirror.relay.model.policy import CopyPolicy, CopyTimeouts
@@ -83,7 +84,7 @@ class TaskContext:
         self.to_step: Final = deque[CopyHandle]()
         self._clients: Final = clients
         self._clock: Final = clock
-        self.workers: Final = TaskWorkers(buffer_memory, policy.transform, lookup_executor)
+        self.workers: Final = TaskWorkers(buffer_memory, transform_of(policy), lookup_executor)
         submit = self.workers.submit
         origin, budget = clients.origin, self.source_budget
         self._undecided: Final = None if origin is None else UndecidedFetches(origin, submit, budget, self.wake)

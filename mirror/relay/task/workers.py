@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from mirror.relay.batches.batch_pipeline import SubmitReencode
 from mirror.relay.batches.encoder import Encoder
 from mirror.relay.batches.reencode import ReencodeResult, ReencodeSpec, is_brief, reencode, reencode_steps
-from mirror.relay.batches.transforms import one_at_a_time
+from mirror.relay.batches.transforms import Transform
 from mirror.relay.futures import done, failed
 from mirror.wire.records import AnyBatch
 
@@ -42,13 +42,13 @@ def _outcome_of(call: Callable[[], T]) -> Future[T]:
 class TaskWorkers:
     """Re-encodes batches and runs lookups, so that the task's loop never waits for either."""
 
-    def __init__(self, buffer_memory: int, transform: str, lookups: Executor | None = None) -> None:
-        """``transform`` is the flow's ("package.module:function"), or empty; ``lookups`` replaces the threads."""
+    def __init__(self, buffer_memory: int, transform: Transform | None, lookups: Executor | None = None) -> None:
+        """``transform`` is the flow's; ``lookups`` replaces the threads."""
         self._encoder: Final = Encoder(buffer_memory)
         self._lookups: Final = lookups or ThreadPoolExecutor(_LOOKUP_THREADS, thread_name_prefix="mirror-inquiry")
         self._changes: Final = lookups or ThreadPoolExecutor(_CHANGE_THREADS, thread_name_prefix="mirror-change")
         self._searches: Final = lookups or ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="mirror-search")
-        self._transform: Final = one_at_a_time(transform) if transform else None
+        self._transform: Final = transform
         self._max_decompressed_bytes: Final = max_decompressed_bytes(buffer_memory)
 
     def submit(self, lookup: Callable[..., Any], *arguments: Any) -> Future[Any]:

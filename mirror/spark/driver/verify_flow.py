@@ -112,6 +112,7 @@ class FlowVerifier:
             settings={
                 "delivery": flow.delivery,
                 "transform": flow.transform,
+                "test-copy": flow.test_copy.text(),
                 "headers": ", ".join(flow.headers),
                 "origin": flow.origin,
             },

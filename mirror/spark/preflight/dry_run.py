@@ -314,6 +314,7 @@ def copy_path(flow: FlowConfig, pair: tuple[TopicConfig, TopicConfig] | None) ->
         *([f'compression = "{flow.compression}"'] if policy.compression is not None else []),
         *(["headers"] if policy.headers else []),
         *(["transform"] if policy.transform else []),
+        *(["test-copy"] if policy.masking else []),
     ]
     if keys:
         return CopyPath.DEEP, [f"the flow has {key}" for key in keys]

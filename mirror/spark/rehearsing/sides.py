@@ -39,6 +39,12 @@ _LOOK: Final = "mirror drift shows it; change one side by hand"
 def blockers_of(flow: FlowConfig, drift: FlowDrift) -> Iterator[Blocker]:
     """Yield what differs between both sides, with what to do about it."""
     apply = f"mirror apply --flow {flow.name}, or the next run"
+    if flow.test_copy.is_on:
+        reason = (
+            f"flow {flow.name} makes a test copy: {flow.target} does not have all records of {flow.source} as they are"
+        )
+        action = "nothing: applications stay where they are"
+        yield Blocker(kind=Kind.CONFIGURATION, name="test-copy", reason=reason, action=action)
     for line in drift.changes:
         cluster, _, change = line.removeprefix("on ").partition(": ")
         yield Blocker(kind=Kind.TOPIC, name=cluster, reason=change, action=apply)

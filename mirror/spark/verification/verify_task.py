@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.cluster.settings import ClusterSettings
 from mirror.config.flow_rules import source_options
 from mirror.errors import MirrorError
-from mirror.relay.batches.transforms import one_at_a_time
+from mirror.relay.batches.transforms import transform_of
 from mirror.relay.origin.records import LogKey
 from mirror.relay.origin.registry import open_origin, read_registry, registry_topic
 from mirror.relay.progress.flow_topic import cluster_options
@@ -149,7 +149,7 @@ def _rules(flow: FlowConfig, task: VerifyTask) -> Rules:
     policy = flow.copy_policy()
     return Rules(
         headers=policy.headers,
-        transform=one_at_a_time(policy.transform) if policy.transform else None,
+        transform=transform_of(policy),
         foreign_allowed=task.foreign_allowed or policy.only_local,
         repeats_allowed=not policy.exactly_once,
         excerpts=task.excerpts,
@@ -164,8 +164,7 @@ def _rules_back(config: MirrorConfig, flow: FlowConfig, range_: VerifyRange) -> 
         back = (other.source, other.target) == (flow.target, flow.source) and other.includes(topics[0])
         if back and other.target_topic(topics[0]) == topics[1]:
             policy = other.copy_policy()
-            transform = one_at_a_time(policy.transform) if policy.transform else None
-            return Rules(headers=policy.headers, transform=transform)
+            return Rules(headers=policy.headers, transform=transform_of(policy))
     return None
 
 

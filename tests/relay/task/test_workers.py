@@ -10,6 +10,7 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from mirror.errors import CorruptBatch
 from mirror.relay.batches.reencode import ReencodeSpec, is_brief
+from mirror.relay.batches.transforms import one_at_a_time
 from mirror.relay.task.workers import TaskWorkers
 from mirror.wire.decode import Record, records_of
 from mirror.wire.encode import BatchBuilder
@@ -54,7 +55,7 @@ def test_what_may_take_long_is_not_brief(
 
 @pytest.fixture
 def workers() -> Iterator[TaskWorkers]:
-    made = TaskWorkers(1_000_000, "")
+    made = TaskWorkers(1_000_000, None)
     yield made
     made.close()
 
@@ -84,7 +85,7 @@ def a_transform(record: Record) -> Record:
 
 
 def test_a_transform_never_runs_on_the_tasks_thread() -> None:
-    workers = TaskWorkers(1_000_000, f"{__name__}:a_transform")
+    workers = TaskWorkers(1_000_000, one_at_a_time(f"{__name__}:a_transform"))
     try:
         encoding = workers.reencoder("p")([small(), small()], ReencodeSpec())
         assert workers._encoder._thread is not None

@@ -45,6 +45,12 @@ def test_sides_in_step_have_no_blockers() -> None:
     assert list(blockers_of(flow(), drift())) == []
 
 
+def test_consumers_do_not_switch_to_a_test_copy() -> None:
+    (found,) = blockers_of(flow(test_copy={"sample": "1%"}), drift())
+    assert (found.kind, found.name) == (Kind.CONFIGURATION, "test-copy")
+    assert "b does not have all records of a as they are" in found.reason
+
+
 def test_each_difference_has_a_reason_and_what_to_do() -> None:
     held = replace(DUE, change=None, reason=Reason.CHANGED)
     only = replace(DUE, change=None, reason=Reason.ONLY_ON_TARGET, is_drift=False)

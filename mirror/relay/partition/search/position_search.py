@@ -21,7 +21,7 @@ from mirror.relay.batches.own_appends import Committed, OwnAppends, committed_be
 from mirror.relay.batches.reencode import ReencodeSpec
 from mirror.relay.batches.reencode_decision import IsForeign
 from mirror.relay.batches.standing_appends import StandingAppends
-from mirror.relay.batches.transforms import one_at_a_time
+from mirror.relay.batches.transforms import transform_of
 from mirror.relay.model.policy import CopyPolicy
 from mirror.relay.model.ranges import OPEN_END
 from mirror.relay.origin.records import LogKey
@@ -84,7 +84,7 @@ class LogPositionSearch(Closing):
         self.target: Final = ConsumerPool(target_options, "read_uncommitted")
         self.spec: Final = ReencodeSpec(
             headers=policy.headers,
-            transform=one_at_a_time(policy.transform) if policy.transform else None,
+            transform=transform_of(policy),
             max_source_bytes=max_decompressed_bytes,
         )
 

@@ -1,0 +1,1 @@
+"""Test copies: a sample of the keys, and masked fields. Pure."""
