@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 from mirror.client import Admin
 from mirror.closing import Closing
@@ -27,7 +27,7 @@ from mirror.spark.holding import hold, release
 from mirror.spark.preflight import flow_topics
 from mirror.spark.preflight.flow_groups import open_sync
 from mirror.switch.acl_fence import denials, exactly
-from mirror.switch.facts import Facts
+from mirror.switch.facts import Facts, FlowLatch
 from mirror.switch.hooks import run_hook
 from mirror.switch.machine import Act, StepResult, Terms
 from mirror.switch.proving import flow_of, unproved
@@ -60,6 +60,9 @@ class Files(NamedTuple):
 
 class ClusterSite(Closing):
     """The clusters of one switch, as :class:`mirror.switch.operator.Site` has them. Use it in one thread."""
+
+    _holds_for: ClassVar[str] = "cut over"
+    """Why flows are held, as their latches say."""
 
     def __init__(
         self,
@@ -273,7 +276,10 @@ class ClusterSite(Closing):
         return StepResult(ok=True, evidence=dict(facts.positions or {}))
 
     def _hold(self, record: SwitchRecord, facts: Facts, given_up: threading.Event) -> StepResult:
-        """Hold the flows at the same time: each waits for its end, and all latches are set within the lease."""
+        """Hold the flows at the same time: each waits for its end, and all latches are set within the lease.
+
+        Behind TAKEOVER_MS nothing of it happens any more: the next operator waits no longer.
+        """
         latches, until_s = facts.latches or {}, time.monotonic() + _HOLD_S
 
         def pause(seconds: float) -> None:
@@ -281,13 +287,15 @@ class ClusterSite(Closing):
                 raise FlowError("the flows are not waited for any more")
 
         def one(name: str) -> str:
+            seen = latches[name]
             return hold(
                 self._config,
                 self._config.flows[name],
-                why="cut over",
+                why=self._holds_for,
                 by=self._terms.by,
                 # Of another generation: a later operator has held it, and released it for a rollback.
-                expected=latches[name].generation,
+                expected=seen.generation,
+                takes_over=self._takes_over(seen),
                 until_s=until_s,
                 call_ms=CALL_MS,
                 pause=pause,
@@ -296,6 +304,11 @@ class ClusterSite(Closing):
         found = _at_once(one, record.latches)
         running = [f"flow {name}: {why}" for name, why in found.items() if why]
         return StepResult(ok=not running, why="; ".join(running), retry=True)
+
+    def _takes_over(self, seen: FlowLatch) -> bool:
+        """Whether a flow is held although others hold it."""
+        del seen
+        return False
 
     def _release(self, record: SwitchRecord, facts: Facts) -> StepResult:
         seen = {name: latch for name, latch in (facts.latches or {}).items() if name in record.latches}

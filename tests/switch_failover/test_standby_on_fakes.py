@@ -29,10 +29,11 @@ from mirror.relay.progress.status_topic import StatusWriter
 from mirror.runtime.clock import SystemClock
 from mirror.spark import holding
 from mirror.spark.ledger.confirmation import Confirmed
+from mirror.switch import acting
 from mirror.switch.acting import Files
 from mirror.switch.command import SwitchCommand
 from mirror.switch.facts import FlowLatch
-from mirror.switch.failover import site, standby
+from mirror.switch.failover import standby
 from mirror.switch.failover.assessment import rights_of
 from mirror.switch.failover.deciding import FAILOVER
 from mirror.switch.failover.site import FailoverSite
@@ -123,7 +124,7 @@ def test_a_latch_of_another_switch_is_taken_over(there: Standby, monkeypatch: py
         call_ms.append(options["call_ms"])
         return holding.hold(*args, **options)
 
-    monkeypatch.setattr(site, "hold", held)
+    monkeypatch.setattr(acting, "hold", held)
     assert there.site.act(Act.HOLD, ready, there.site.facts(ready)).ok
     assert 2 * call_ms[0] + LEASE_MS <= TAKEOVER_MS, "or a latch is stored behind the wait of the next operator"
     latch = read_latch(there.options, FLOW)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from mirror.errors import KafkaError, named
-from mirror.spark.holding import hold
 from mirror.switch.acting import ClusterSite, Files
 from mirror.switch.failover.deciding import takes_over
 from mirror.switch.failover.standby import StandbyReader
 from mirror.switch.machine import Act, StepResult, Terms
 from mirror.switch.record_store import NoTopic, RecordStore
-from mirror.switch.record_topic import CALL_MS
 from mirror.takeover.fencing import fence_flow
 
 if TYPE_CHECKING:
@@ -22,10 +19,9 @@ if TYPE_CHECKING:
     from mirror.client import TopicPartition
     from mirror.config.models import MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
-    from mirror.switch.facts import Facts
+    from mirror.switch.facts import Facts, FlowLatch
     from mirror.switch.record import SwitchRecord
 
-_HOLD_S: Final = 90.0
 _FENCE_MS: Final = 20_000
 _AT_ONCE: Final = 8
 """So many threads end the ids of copies: each waits for coordinators, and a flow may have thousands."""
@@ -33,6 +29,8 @@ _AT_ONCE: Final = 8
 
 class FailoverSite(ClusterSite):
     """The clusters of one failover, as :class:`mirror.switch.operator.Site` has them. Use it in one thread."""
+
+    _holds_for = "fail over"
 
     def __init__(
         self,
@@ -62,33 +60,14 @@ class FailoverSite(ClusterSite):
 
     def act(self, act: Act, record: SwitchRecord, facts: Facts) -> StepResult:
         if act is Act.HOLD:
-            return self._hold_all(record, facts)
+            flows = named("flow", record.flows)
+            self._on_progress(f"holding {flows}: what was stored before may be sent for some seconds")
         if act is Act.END_COPIES:
             return self._end_copies(record)
         return super().act(act, record, facts)
 
-    def _hold_all(self, record: SwitchRecord, facts: Facts) -> StepResult:
-        """Hold the flows at the same time, also from other switches: each waits for its end."""
-        latches, until_s = facts.latches or {}, time.monotonic() + _HOLD_S
-
-        def one(name: str) -> str:
-            seen = latches[name]
-            return hold(
-                self._config,
-                self._config.flows[name],
-                why="fail over",
-                by=self._terms.by,
-                expected=seen.generation,
-                takes_over=takes_over(seen, self._terms),
-                until_s=until_s,
-                call_ms=CALL_MS,  # within TAKEOVER_MS: the next operator waits no longer for a latch
-            ).running
-
-        self._on_progress(f"holding {named('flow', record.flows)}: what was stored before may be sent for some seconds")
-        with ThreadPoolExecutor(len(record.flows), "hold") as pool:
-            found = dict(zip(record.flows, pool.map(one, record.flows), strict=True))
-        running = [f"flow {name}: {why}" for name, why in found.items() if why]
-        return StepResult(ok=not running, why="; ".join(running), retry=True)
+    def _takes_over(self, seen: FlowLatch) -> bool:
+        return takes_over(seen, self._terms)
 
     # Invariant: No copy of the flows appends anything once their ids are ended, and none of its transactions stays
     #   open.

@@ -36,13 +36,15 @@ from tests.alignment.permissions.guarded import LOGIN
 from tests.campaign.switches import results
 from tests.campaign.switches.broken import BREAKS
 from tests.campaign.switches.clients import Clients, Layout
-from tests.campaign.switches.cutover import CutoverResult, CutoverRound
+from tests.campaign.switches.cutover import WITHIN_S, CutoverResult, CutoverRound
 from tests.campaign.switches.schedule import Plan, plan
 from tests.campaign.switches.site import A, B, SwitchSite, open_clusters
 from tests.polling import eventually
 
 _BUILD: Final = Path(__file__).parents[3] / "build"
 _FIRST_S: Final = 180.0
+_BROKEN_WITHIN_S: Final = 240.0
+"""A break that the command itself refuses again and again is found by then."""
 _BROKEN: Final = "tests.campaign.switches.broken"
 
 
@@ -91,7 +93,8 @@ def play(
                     played.append(result)
                     console.print(f"cut-over {number}: {_shown(planned)}", markup=False)
                     program = ("-m", _BROKEN, breaking) if breaking else ("-m", "mirror.cli")
-                    round_ = CutoverRound(site, clients, folder, result, say, program)
+                    within_s = _BROKEN_WITHIN_S if breaking else WITHIN_S
+                    round_ = CutoverRound(site, clients, folder, result, say, program, within_s)
                     round_.play()
                     _report(result, about, console, results_file)
                     if result.findings:

@@ -27,7 +27,7 @@ from tests.campaign.switches.verification import (
 from tests.e2e.site import Site
 from tests.polling import eventually
 
-_WITHIN_S: Final = 900.0
+WITHIN_S: Final = 900.0
 _REPEATED: Final = {ATTENTION, FAILED, STOPPED_FENCED, ROLLED_BACK, INCOMPLETE, -9}
 _ARRIVE_S: Final = 90.0
 _READ_S: Final = 40.0
@@ -67,8 +67,10 @@ class CutoverRound:
         result: CutoverResult,
         say: Callable[[str], None],
         program: Sequence[str] = ("-m", "mirror.cli"),
+        within_s: float = WITHIN_S,
     ) -> None:
-        """``folder`` keeps the proofs and the lines of its commands."""
+        """``folder`` keeps the proofs and the lines of its commands; the switch is to be done ``within_s``."""
+        self._within_s: Final = within_s
         self._site: Final = site
         self._clients: Final = clients
         self._result: Final = result
@@ -82,6 +84,8 @@ class CutoverRound:
         self._rng: Final = random.Random(f"{result.seed} {result.number} victims")
         self._waiting: Final = list(result.plan.kills)
         self._since_ms = 0
+        self._last = ""
+        """The last line of its commands."""
 
     def play(self) -> None:
         """Cut over, and judge; the result has the findings."""
@@ -89,14 +93,15 @@ class CutoverRound:
         began_s, self._since_ms = time.monotonic(), _now_ms()
         record: dict[str, Any] = {}
         try:
-            while not record and time.monotonic() - began_s < _WITHIN_S:
+            while not record and time.monotonic() - began_s < self._within_s:
                 record = self._command(before)
         finally:
             self._commands.kill()
         self._site.await_brokers()
         self._result.seconds = round(time.monotonic() - began_s, 1)
         if not record:
-            self._result.findings.append(f"not done within {_WITHIN_S:.0f} s: {self._result.statuses}")
+            why = f"{self._result.statuses}: {self._last}"
+            self._result.findings.append(f"not done within {self._within_s:.0f} s: {why}")
             return
         self._result.steps_s = steps_s(record)
         self._judge(before)
@@ -130,6 +135,7 @@ class CutoverRound:
             if line is None:
                 break
             if line:
+                self._last = line
                 if not line.startswith(_DETAILS):
                     self._say(line)
                 if (line == "fenced" and self._result.plan.early_stop) or ASKS in line:
