@@ -44,6 +44,7 @@ CONFIGURATION = """
 source = "{name}-a"
 target = "{name}-b"
 topics = ["orders"]
+aside = "beside"
 [flows.f.groups]
 """
 
