@@ -117,7 +117,7 @@ def test_a_latch_of_another_switch_is_taken_over(there: Standby, monkeypatch: py
     monkeypatch.setattr(holding, "SETTLED_MS", 0)
     monkeypatch.setattr(holding.Ending, "step", lambda _, __: "")
     set_latch(there.options, FLOW, Role.HELD, reason="cut over", by="switch other", now_ms=1)
-    ready = replace(MOVED, state=State.READY)
+    ready = replace(MOVED, state=State.READY, latches={FLOW: 2})
     call_ms: list[int] = []
 
     def held(*args: Any, **options: Any) -> holding.HoldOutcome:
