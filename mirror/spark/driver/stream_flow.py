@@ -191,7 +191,8 @@ class StreamFlow:
         is_ending = now.state in _ACTIVE and now.then is not None  # as it was configured before
         if control is None or (control.options != options and not is_ending):
             if control is not None:
-                # It may not answer.
+                control.leave()  # what it posted behind `Resumed` would hold the flow, and nothing would correct it
+                # Its target may not answer.
                 leave, of_target = f"mirror-leave-{self.name}", (control, self._writer)
                 threading.Thread(target=self._leave, args=of_target, name=leave, daemon=True).start()
             self._writer = writer = StatusWriter(options, self.name)

@@ -136,6 +136,8 @@ class ControlRecordThread(Closing):
         self._unix_ms: Final = unix_ms or SystemClock().unix_ms
         self._requests: Final[queue.SimpleQueue[Callable[[], None] | None]] = queue.SimpleQueue()
         self._entry: Final = threading.RLock()
+        self._posting: Final = threading.RLock()
+        """Held while an event is posted; before :attr:`_entry`, if both are."""
         self._renewal: Future[None] | None = None
         """The renewal that was requested and has not begun."""
         self._is_closed = False
@@ -209,14 +211,18 @@ class ControlRecordThread(Closing):
     def close(self, timeout_s: float = _LEAVE_S) -> None:
         """Record that its run has ended, end the thread, and wait for that within ``timeout_s``.
 
-        What was requested before is done first. Nothing is posted any more.
+        What was requested before is done first.
         """
-        with self._entry:
+        self.leave()
+        self._thread.join(timeout_s)
+
+    def leave(self) -> None:
+        """Close without waiting for it. What posts has returned then, and is not called any more."""
+        with self._posting, self._entry:
             if not self._is_closed:
                 self._submit(self._end)
                 self._is_closed = True
                 self._requests.put(None)
-        self._thread.join(timeout_s)
 
     def _submit(self, call: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
@@ -311,8 +317,9 @@ class ControlRecordThread(Closing):
             self._awaits_release = False
 
     def _report(self, event: Held | OtherRunClaimed | Resumed) -> None:
-        if not self._is_closed:  # the end that the record has then is no command to the next run, on another target
-            self._post(event)
+        with self._posting:
+            if not self._is_closed:  # the end that the record has then is no command to the next run, on another target
+                self._post(event)
 
     def _claim(self, run: str, then: Callable[[ClaimedRun], object], *, holds: bool = False) -> ClaimedRun:
         client = RunControlClient(self._target(), self._flow.name, run)

@@ -13,6 +13,7 @@ import pytest
 
 from mirror.client import Admin
 from mirror.config.load import load
+from mirror.errors import KafkaError
 from mirror.relay.progress import status_values
 from mirror.relay.progress.control_record import RunControl
 from mirror.relay.progress.status_values import RunState
@@ -140,11 +141,18 @@ def test_a_held_flow_whose_target_is_edited_is_held_there(stream: Stream) -> Non
     eventually(lambda: stream.posted[-1:] == [Resumed()], what="the command")
 
 
-def test_a_flow_that_was_taken_over_is_free_on_another_target(stream: Stream) -> None:
+def test_a_flow_that_was_taken_over_is_free_on_another_target(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     stream.run()
     stream.client("b:1", "run-9").claim()
     eventually(lambda: any(isinstance(event, OtherRunClaimed) for event in stream.posted), what="the other run")
     stream.change(stream.old, RUNNING, TAKEN)
-    stream.change(stream.new, TAKEN, TAKEN)
+    before, leave = stream.flow._control, StreamFlow._leave
+    assert before is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(StreamFlow, "_leave", lambda *_: None)  # as if its thread came late
+        stream.change(stream.new, TAKEN, TAKEN)
+        with pytest.raises(KafkaError, match="has ended"):
+            before.request().result(30)
     assert stream.posted[-1] == Resumed()
+    leave(before, None)
     assert stream.found("c:1").run == ""
