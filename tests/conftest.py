@@ -141,6 +141,7 @@ _SLOW = (
     "tests/consumer/test_prefetch_bound.py",
     "tests/consumer/test_sessions_model.py",
     "tests/e2e/",
+    "tests/exporter/test_exporter_process.py",
     "tests/faults/",
     "tests/groups/test_both_directions_on_fakes.py",
     "tests/groups/test_both_ways_on_fakes.py",
@@ -205,7 +206,8 @@ _SLOW = (
 Together they take longer than the other thousands of tests.
 """
 _HANGS_S = 480
-"""What waits for other processes, on a machine that is busy, is given more time before it is said to hang."""
+"""What waits for other processes, or takes long, is given more time on a busy machine before it is said to hang."""
+_LONGER = ("brokers", "spark", "timed", "slow")
 _FREEZE_AFTER = 50
 """Tests. Each copy in a test runs Python's cycle collector once, which goes through all that is not frozen."""
 _TESTS_DONE = pytest.StashKey[int]()
@@ -298,7 +300,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timed)
         if item.nodeid.startswith(_SLOW):
             item.add_marker(pytest.mark.slow)
-        if not item.get_closest_marker("timeout") and any(map(item.get_closest_marker, ("brokers", "spark", "timed"))):
+        if not item.get_closest_marker("timeout") and any(map(item.get_closest_marker, _LONGER)):
             item.add_marker(pytest.mark.timeout(_HANGS_S))
     if hasattr(config, "workerinput"):
         items.sort(key=_turn)

@@ -21,8 +21,10 @@ from tests.runtime.listener import Listener
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TIMEOUT_S: Final = 1.0
-GRACE_S: Final = 1.0
+TIMEOUT_S: Final = 3.0
+"""A cluster has half of it to answer; a busy machine prints the notice, which is due after 0.2 s, before that."""
+GRACE_S: Final = 17.0
+"""All commands run at once here. One that ignores its bound would wait for 30 s and more."""
 WITHOUT_CLUSTERS: Final = frozenset(
     ["init", "report", "check-config", "config-schema", "completion", "import", "lint", "demo", "sandbox", "positions"]
 )
@@ -34,7 +36,7 @@ on."""
 DIAGNOSING: Final = {"doctor"}
 """It takes a tenth of the time for each step, and prints what it finds of each cluster instead."""
 
-BOUNDS: Final = '"default.api.timeout.ms" = 500\n"request.timeout.ms" = 400'
+BOUNDS: Final = '"default.api.timeout.ms" = 2000\n"request.timeout.ms" = 1500'
 CONFIGURATION = """
 [clusters.{name}-a]
 "bootstrap.servers" = "{source}"
@@ -44,7 +46,6 @@ CONFIGURATION = """
 source = "{name}-a"
 target = "{name}-b"
 topics = ["orders"]
-aside = "beside"
 [flows.f.groups]
 """
 
@@ -114,7 +115,7 @@ def test_each_command_names_the_cluster_and_ends_in_time(
     for call in calls:
         call.thread.start()
     for call in calls:
-        call.thread.join(30)
+        call.thread.join(40)
     err = capsys.readouterr().err
     assert {call.name: call.seconds for call in calls if call.seconds > TIMEOUT_S + GRACE_S} == {}
     silent = [
@@ -157,16 +158,16 @@ def test_the_timeout_of_the_command_line_bounds_what_waits_for_no_cluster(
     ended = threading.Event()
 
     def hang(*_: object) -> None:
-        ended.wait(30)
+        ended.wait(50)
         raise FlowError("the thread that is left behind must not go on to the clusters")
 
     monkeypatch.setattr("mirror.cli.commands.forget.check_answers", hang)
     call = Call("forget", tmp_path, ("a:1", "b:1"))
     call.thread.start()
-    call.thread.join(10)
+    call.thread.join(40)
     ended.set()
     assert isinstance(call.outcome, FlowError)
-    assert "has not ended within --timeout 1" in str(call.outcome)
+    assert f"has not ended within --timeout {TIMEOUT_S:g}" in str(call.outcome)
 
 
 def test_a_command_that_waits_for_something_else_ends_in_time() -> None:
@@ -174,13 +175,13 @@ def test_a_command_that_waits_for_something_else_ends_in_time() -> None:
 
     def command(*, timeout: float | None = None, watch: bool = False) -> None:
         del timeout, watch
-        ended.wait(30)
+        ended.wait(50)
 
     began_s = time.monotonic()
     with pytest.raises(FlowError, match=r"has not ended within --timeout 0\.2; repeat it with more seconds"):
         bounded.bounded(command)(timeout=0.2)
     ended.set()
-    assert time.monotonic() - began_s < 10
+    assert time.monotonic() - began_s < 40
     bounded.bounded(command)(timeout=0.2, watch=True)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from mirror import causes
 from mirror.causes import Fault
+from mirror.cli.commands import doctor
 from mirror.doctor import diagnosis
 from mirror.errors import FlowError
 from mirror.spark.preflight.flow_checks import Findings
@@ -164,8 +165,9 @@ def test_what_was_found_is_printed_where_the_time_does_not_suffice(
 ) -> None:
     released = threading.Event()
     monkeypatch.setattr(diagnosis, "check_batches", lambda *_: released.wait(30) and ())
+    monkeypatch.setattr(doctor, "_SHARE", 0.3)  # of 10 s: it has the other 7 s to print before any command is ended
     try:
-        result = site.doctor("--timeout", "1")
+        result = site.doctor("--timeout", "10")
     finally:
         released.set()
     assert result.exit_code == 1

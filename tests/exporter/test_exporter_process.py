@@ -58,11 +58,12 @@ def started(
             stderr=subprocess.PIPE,
             text=True,
         ) as child:
+            said = Said(child)
             try:
-                said = Said(child)
                 yield child, said, said.find(EXPORTER)
             finally:
                 child.send_signal(signal.SIGTERM)
+                said.all()  # the block's end closes the pipe, under the thread that reads it
 
 
 def serves(exporter: Served, text: str) -> bool:

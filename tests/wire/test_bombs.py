@@ -65,7 +65,7 @@ def test_a_block_of_snappy_that_lies_about_its_length(length: int) -> None:
 
 
 def test_snappy_that_says_it_is_4_gb_costs_nothing() -> None:
-    began = time.monotonic()
+    began_s = time.thread_time()
     with pytest.raises(BatchTooLarge):
         decompress(CODECS["snappy"], memoryview(b"\xff\xff\xff\xff\x0f" + bytes(100)), MAX_DECOMPRESSED_BYTES, "it")
-    assert time.monotonic() - began < 1
+    assert time.thread_time() - began_s < 1

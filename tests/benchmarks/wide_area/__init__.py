@@ -1,1 +1,0 @@
-"""How much of a wide-area link a copy uses."""
