@@ -170,13 +170,18 @@ def test_what_is_lost_is_written_as_lost_and_what_is_within_the_noise_as_equal()
         if run["copier"] == "plain-spark":
             run["cpu_seconds"] = {"copying": 0.5}
     page = _claims_of(document)
-    assert _row(page, "(a) MB/s, whole run")[3] == "equal to MirrorMaker 2"
-    assert _row(page, "(a) CPU s a GB, whole run")[3] == "lost to plain Spark"
+    assert _row(page, "(a) MB/s, whole run")[3] == "equal: MirrorMaker 2; won: plain Spark"
+    assert _row(page, "(a) CPU s a GB, whole run")[3] == "lost: plain Spark; won: MirrorMaker 2"
 
 
 def test_counted_losses_have_no_noise() -> None:
     page = _claims_of(sample_results.results())
-    assert _row(page, "records doubled by it, of 300,000")[:4] == ["0", "0", "52,000", "equal to MirrorMaker 2"]
+    assert _row(page, "records doubled by it, of 300,000")[:4] == [
+        "0",
+        "0",
+        "52,000",
+        "equal: MirrorMaker 2; won: plain Spark",
+    ]
     assert _row(page, "with another timestamp")[:3] == ["0", "0", "6,600"]
     assert _row(page, "not kept of configurations, ACLs, groups")[:3] == ["0", "0", "3"]
     assert _row(page, "records that the group reads again")[:4] == ["0", "580", "", "won"]

@@ -103,12 +103,12 @@ class Verdict:
 
     @property
     def said(self) -> str:
-        """Beside both: won is what is won beside all that were measured."""
-        found = {rival: said for rival in RIVALS if (said := self.beside(rival))}
-        for bad in ("lost", "equal"):
-            if who := [rival for rival, said in found.items() if said == bad]:
-                return f"{bad} to {' and '.join(who)}"
-        return "won"
+        """In a word where it is the same beside all that were measured; the worst comes first."""
+        found = {said: [rival for rival in RIVALS if self.beside(rival) == said] for said in ("lost", "equal", "won")}
+        known = {said: who for said, who in found.items() if who}
+        return (
+            "".join(known) if len(known) == 1 else "; ".join(f"{said}: {', '.join(who)}" for said, who in known.items())
+        )
 
 
 def verdicts(sources: Sequence[Source]) -> list[Verdict]:

@@ -127,8 +127,8 @@ def _claims(sources: Sequence[Source], keys: Collection[str], folder: str) -> li
     found = [verdict for verdict in verdicts(sources) if verdict.claim.key in keys]
     used = [source for source in sources if any(verdict.source is source for verdict in found)]
     text = (
-        "Medians; in brackets ours divided by theirs, with what 95% of resampled rounds give. *Won* is better than both"
-        " beyond that, *equal* within it; more is better of MB/s, less of all else. Ours is exactly once; MirrorMaker 2"
+        "Medians; in brackets ours divided by theirs, with what 95% of resampled rounds give. *Won* is better beyond"
+        " that noise, *equal* within it; more is better of MB/s, less of all else. Ours is exactly once; MirrorMaker 2"
         " is tuned for what is measured; plain Spark, at least once, is Spark's Kafka source and sink, in the best of"
         " its modes. *Whole run* is from the start of the process, with all processes, Spark's JVM among them."
     )
