@@ -36,7 +36,7 @@ from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.fetch import class_path
 from mirror.sandbox.java import find_java
 from mirror.sandbox.node import render
-from tests.benchmarks.latency_table.__main__ import begin
+from tests.benchmarks.latency_table.__main__ import begin, is_done
 from tests.benchmarks.loss.copiers import end, launch
 from tests.benchmarks.mirrormaker import LOGGING, mirrormaker_jars
 from tests.benchmarks.network.links import Line, Link, Namespace, network
@@ -285,9 +285,7 @@ def main(arguments: Sequence[str]) -> int:
     for number, line, place, brokers in cases:
         case = {"round": number, "line": line, "place": place, "brokers": brokers, "seconds": asked.seconds}
         missing = [
-            copier
-            for copier in asked.copier or COPIERS
-            if not any((case | {"copier": copier}).items() <= run.items() for run in results["runs"])
+            copier for copier in asked.copier or COPIERS if not is_done(case | {"copier": copier}, results["runs"])
         ]
         if missing and time.monotonic() < until:
             with site(place, line, brokers) as made:

@@ -4,9 +4,10 @@
         [--copier mirror ...] [--minutes 60]
 
 A session is two clusters, a copier that is supervised, a producer, a group on the source and a reader of the target;
-losses come one after the other, each once clients have been served for 10 s. Needs root on Linux (a network namespace,
-TUN devices), Go and Java. Each session is added to ``results.json``, with the commit. What is there is not measured
-again, so that a call can be repeated; runs of another commit are refused. After ``--minutes`` no session begins.
+losses come one after the other, each once clients have been served for 10 s. Needs root on Linux (a network
+namespace, TUN devices), Go and Java. Each session is added to ``results.json``, with the commit. What is there and
+has not failed is not measured again, so that a call can be repeated; runs of another commit are refused. After
+``--minutes`` no session begins.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.benchmarks.latency_table.__main__ import begin
+from tests.benchmarks.latency_table.__main__ import begin, is_done
 from tests.benchmarks.loss.page import PAGE, page
 from tests.benchmarks.loss.scenarios import SCENARIOS, SESSIONS, play
 from tests.benchmarks.loss.site import COPIERS, site
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         for session in asked.session or SESSIONS:
             for copier in asked.copier or COPIERS:
                 run = {"round": number, "session": session, "copier": copier, "rate": asked.rate}
-                if time.monotonic() < until and not any(run.items() <= one.items() for one in results["runs"]):
+                if time.monotonic() < until and not is_done(run, results["runs"]):
                     results["runs"].append(run | _measure(run))
                     asked.output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if asked.output == FILE:
