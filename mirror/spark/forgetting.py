@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mirror.client import Admin, Outcomes
 from mirror.errors import BrokerError, FlowError, KafkaError, printable
 from mirror.mirrormaker.names import HEARTBEATS, DefaultPolicy
-from mirror.relay.origin.records import REGISTRY_TOPIC, source_removal
+from mirror.relay.origin.records import REGISTRY_TOPIC, source_removal, whole_removal
 from mirror.relay.origin.registry import read_registry, registry_topic, write_records
 from mirror.relay.progress.committed import group_names
 from mirror.relay.progress.control_record import control_partition
@@ -158,6 +158,8 @@ def forget(config: MirrorConfig, flow: FlowConfig, *, dry_run: bool, force: bool
         removal.remove(own_groups(flow), target.describe_groups, target.delete_groups)
         if flow.registers_producers:
             removal.remove_source_record(config, flow)
+        if flow.only_local:
+            removal.remove_whole(config, flow)
         check_latch()
         removal.remove(own_topics(flow), target.describe_topics, target.delete_topics)
     return found
@@ -217,6 +219,17 @@ class _Removal:
             if flow.name in read_registry(topic, _TIMEOUT_MS).sources:
                 if not self._found.dry_run:
                     write_records(topic, [source_removal(flow.name)], _TIMEOUT_MS)
+                self._found.removed.append(record)
+
+    def remove_whole(self, config: MirrorConfig, flow: FlowConfig) -> None:
+        """Remove what the flow copies whoever wrote it: a later flow of this name copies into other topics."""
+        name = f"what of {flow.source} the flow copies whole"
+        record = Resource(cluster=flow.source, kind="record", name=name, why=f"in {REGISTRY_TOPIC}")
+        topic = registry_topic(config.clusters[flow.source].client_options())
+        with _noted(record, self._found):
+            if whole := read_registry(topic, _TIMEOUT_MS, flow.name).whole:
+                if not self._found.dry_run:
+                    write_records(topic, [whole_removal(flow.name, log) for log in whole], _TIMEOUT_MS)
                 self._found.removed.append(record)
 
 

@@ -20,7 +20,7 @@ from mirror.switch.record import State, SwitchRecord, begin
 
 _CHANGES: Final = frozenset(
     {Act.FENCE, Act.UNFENCE, Act.LIFT, Act.PROVE, Act.HOLD, Act.END_COPIES, Act.RELEASE, Act.ABORT_OPEN, Act.SWITCH}
-    | {Act.LOCATE, Act.EXPORT, Act.SKIP_TAIL}
+    | {Act.LOCATE, Act.EXPORT, Act.SKIP_TAIL, Act.DELETE, Act.CREATE, Act.BEGIN, Act.REVERSE}
 )
 """What an operator may not do any more that was replaced."""
 

@@ -57,6 +57,25 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuild:
+    """A topic of the old cluster that cannot be continued: it is deleted, created again, and copied back as a whole."""
+
+    partitions: int
+    """With so many partitions, replicas (-1: the cluster's default) and these configurations it is created."""
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+    found_id: str = ""
+    """The id of the topic that is deleted; empty if it was missing."""
+    doomed_id: str = ""
+    """The same, or that of an empty topic that somebody has created meanwhile."""
+    created_id: str = ""
+    """The id of the topic that was created."""
+    created_ms: int = 0
+    done_ms: int = 0
+    """Since when the flows begin there again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailbackRecord:
     """What ``mirror failback`` has done after a failover. Offsets are those of the old cluster."""
 
@@ -76,8 +95,14 @@ class FailbackRecord:
     """Where the tail of each partition begins, exactly; nothing of a topic that was made again."""
     ends: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Where it ends: behind the fence."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """The ids of the topics that end there; empty on brokers without topic ids."""
     broken: tuple[str, ...] = ()
     """Topics that the way back cannot continue: truncated, or made again."""
+    rebuilds: Mapping[str, Rebuild] = field(default_factory=dict)
+    """Of these, the topics of which the deletion was intended; also those that are done, and not broken any more."""
+    back_held_ms: int = 0
+    """Since when the flows of the way back are held, for the rebuilds; 0 if they are not, or not any more."""
     exported: tuple[str, ...] = ()
     """Topics whose tail is in a topic of its own on the other cluster."""
     skipped: tuple[str, ...] = ()

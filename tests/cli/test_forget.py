@@ -13,8 +13,8 @@ from mirror.cli.app import app
 from mirror.client import Admin, Outcomes, TopicPartition
 from mirror.cluster.types import OffsetAndMetadata
 from mirror.errors import KafkaTimeout
-from mirror.relay.origin.records import REGISTRY_TOPIC
-from mirror.relay.origin.registry import prepare_registries, read_registry, registry_topic
+from mirror.relay.origin.records import REGISTRY_TOPIC, LogKey, whole_record
+from mirror.relay.origin.registry import prepare_registries, read_registry, registry_topic, write_records
 from mirror.relay.progress.flow_topic import (
     group_topic_of,
     inventory_topic_of,
@@ -176,12 +176,16 @@ def test_what_others_use_is_kept_and_a_later_flow_may_read_another_registry(site
         cluster.add_topic(REGISTRY_TOPIC, 1, **{"cleanup.policy": "compact"})
     source = {"bootstrap.servers": site.pair.source.bootstrap}
     prepare_registries(FLOW, source, site.options, only_local=True)
+    on_source = registry_topic(source)
+    write_records(on_source, [whole_record(flow, LogKey("t", 0), 5) for flow in (FLOW, "other")], 10_000)
     found = site.ask()
     assert names(found["kept"]) >= {REGISTRY_TOPIC, "heartbeats", "paris.checkpoints.internal"}
     assert "ACLs" in {one["kind"] for one in found["kept"]}
     assert "which registry of paris the flow reads" in names(found["removed"])
     registry = read_registry(registry_topic(site.options), 10_000)
     assert (registry.sources, registry.has_begun) == ({}, True)
+    assert "what of paris the flow copies whole" in names(found["removed"])
+    assert [read_registry(on_source, 10_000, flow).whole for flow in (FLOW, "other")] == [{}, {LogKey("t", 0): 5}]
     site.pair.source.add_topic(REGISTRY_TOPIC, 1, **{"cleanup.policy": "compact"})
     prepare_registries(FLOW, source, site.options, only_local=True)
 

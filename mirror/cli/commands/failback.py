@@ -20,7 +20,7 @@ from mirror.spark.clusters import Clusters
 from mirror.spark.holding import user
 from mirror.switch.command import CommandOutcome, SwitchCommand
 from mirror.switch.failback import lines as shown
-from mirror.switch.failback.deciding import Wish, spans
+from mirror.switch.failback.deciding import Wish, rebuild_plan, spans
 from mirror.switch.failback.deciding import failback as machine_of
 from mirror.switch.failback.listing import TailLister, costs_of_groups
 from mirror.switch.failback.site import FailbackSite
@@ -53,6 +53,21 @@ def failback(
     append: Annotated[
         bool, typer.Option("--append", help="Confirm that the flows append the tail of topics of append-tail.")
     ] = False,
+    rebuild: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rebuild",
+            metavar="TOPIC",
+            help="Delete a topic of the old cluster that cannot be continued, and create it again: the flow back copies"
+            " it as a whole. Repeatable.",
+        ),
+    ] = None,
+    rebuild_all: Annotated[
+        bool, typer.Option("--rebuild-all", help="Rebuild all topics that cannot be continued.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what a rebuild deletes and creates; change nothing.")
+    ] = False,
     lift: Annotated[
         bool, typer.Option("--lift", help="Remove the denials that this switch has created on the old cluster.")
     ] = False,
@@ -66,8 +81,13 @@ def failback(
 
     Exit status: 0 done, 1 could not read the clusters, 2 wrong usage, 3 refused, or the old cluster is not as it was.
     """
-    if sum((inspect, list_, export or append, lift)) > 1:
-        raise typer.BadParameter("give one of --inspect, --list, --export and --lift")
+    rebuilds = bool(rebuild) or rebuild_all
+    if sum((inspect, list_, export or append, rebuilds, lift)) > 1:
+        raise typer.BadParameter("give one of --inspect, --list, --export, --rebuild and --lift")
+    if rebuild and rebuild_all:
+        raise typer.BadParameter("give --rebuild or --rebuild-all")
+    if dry_run and not rebuilds:
+        raise typer.BadParameter("--dry-run shows what --rebuild does: give both")
     if append and not export:
         raise typer.BadParameter("--append confirms what --export does: give both")
     loaded = load(config, secrets_dir=secrets_dir)
@@ -83,7 +103,9 @@ def failback(
     with FailbackSite(loaded, switch, terms, print_notice) as site:
         if inspect or list_:
             raise typer.Exit(_show(loaded, switch, site, lists=list_, as_json=as_json))
-        wish = Wish(export=export, append=append, lift=lift)
+        wish = Wish(export=export, append=append, rebuild=tuple(rebuild or ()), rebuild_all=rebuild_all, lift=lift)
+        if dry_run:
+            raise typer.Exit(_show_rebuild(site, switch, terms, wish))
         outcome = _run(loaded, switch, site, terms, wish, debug=debug)
         lines = list(outcome.lines)
         if outcome.status in {DONE, ATTENTION} and outcome.record.state.is_open:
@@ -128,6 +150,16 @@ def _record(site: FailbackSite, switch: SwitchConfig) -> SwitchRecord:
         state = "has not begun" if record is None else f"is {record.state}"
         raise FlowError(f"switch {switch.name} {state}: mirror failover {switch.name} opens the standby first")
     return record
+
+
+def _show_rebuild(site: FailbackSite, switch: SwitchConfig, terms: Terms, wish: Wish) -> int:
+    record = _record(site, switch)
+    refusal, lines = rebuild_plan(record, site.facts(record), wish, terms)
+    for line in lines:
+        print(printable(line))
+    if refusal:
+        print_notice(f"switch {switch.name}: {refusal}")
+    return ATTENTION if refusal else DONE
 
 
 def _show(config: MirrorConfig, switch: SwitchConfig, site: FailbackSite, *, lists: bool, as_json: bool) -> int:

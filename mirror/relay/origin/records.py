@@ -1,8 +1,8 @@
 """The records of a cluster's registry of producer ids, and what they say together. Pure.
 
 The registry is a compacted topic with one partition, on each cluster that flows with ``origin = "local"`` connect. Its
-keys and values are JSON: who writes under a producer id, where each log ended when the registry began, and which
-registry of its source a flow reads.
+keys and values are JSON: who writes under a producer id, where each log ended when the registry began, which registry
+of its source a flow reads, and up to where a flow copies a log whoever wrote it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _PRODUCER: Final = "producer"
 _LOG_END: Final = "log-end"
 _BEGINNING: Final = "beginning"
 _SOURCE: Final = "source-registry"
+_WHOLE: Final = "copied-whole"
 
 
 class LogKey(NamedTuple):
@@ -55,7 +56,7 @@ class Registry:
     """What the records of a registry say: each record that is added replaces an earlier one of its key."""
 
     def __init__(self, flow: str = "") -> None:
-        """``flow`` is that of :attr:`ids_of_flow`."""
+        """``flow`` is that of :attr:`ids_of_flow` and :attr:`whole`."""
         self._flow: Final = flow
         self.producer_ids: set[int] = set()
         """Under which flows write."""
@@ -63,6 +64,8 @@ class Registry:
         """Those of one flow."""
         self.sources: dict[str, SourceRegistry] = {}
         """The registries that flows read on their sources, by flow."""
+        self.whole: dict[LogKey, int] = {}
+        """Up to where the flow copies each log whoever wrote it: the other cluster has lost its own records of it."""
         self._log_ends: dict[str, dict[LogKey, int]] = {}
         self._beginning: str | None = None
 
@@ -85,7 +88,7 @@ class Registry:
         name, fields = stored.parse_object(key), stored.parse_object(value)
         producer_id, partition = stored.number(name.get(_PRODUCER)), stored.number(name.get("partition"))
         topic_id, flow = stored.text(name.get(_LOG_END)), stored.text(name.get(_SOURCE))
-        beginning = stored.text(name.get(_BEGINNING))
+        beginning, whole = stored.text(name.get(_BEGINNING)), stored.text(name.get(_WHOLE))
         if producer_id is not None:
             self.producer_ids.add(producer_id)
             if self._flow and stored.text(fields.get("flow")) == self._flow:
@@ -103,8 +106,18 @@ class Registry:
                 stored.number(fields.get("offset")) or 0,
                 -1 if epoch is None else epoch,
             )
+        elif whole and partition is not None:
+            self._add_whole(whole, LogKey(stored.text(name.get("topic-id")), partition), value, fields)
         elif beginning and self._beginning is None:
             self._beginning = beginning
+
+    def _add_whole(self, flow: str, log: LogKey, value: bytes | None, fields: Mapping[str, Any]) -> None:
+        if flow != self._flow:
+            return
+        if value is None:
+            self.whole.pop(log, None)
+        else:
+            self.whole[log] = stored.number(fields.get("offset")) or 0
 
 
 def unknown_origin(tp: TopicPartition, known_from: int) -> str:
@@ -148,6 +161,16 @@ def source_removal(flow: str) -> KeyValue:
     return source_record(flow, SourceRegistry("", ""))._replace(value=None)
 
 
+def whole_record(flow: str, log: LogKey, offset: int) -> KeyValue:
+    """Return the record that ``flow`` copies all of ``log`` up to ``offset``; it is written on the flow's source."""
+    return _record({_WHOLE: flow, "topic-id": log.topic_id, "partition": log.partition}, {"offset": offset})
+
+
+def whole_removal(flow: str, log: LogKey) -> KeyValue:
+    """Return the record that removes :func:`whole_record`."""
+    return whole_record(flow, log, 0)._replace(value=None)
+
+
 def _record(key: Mapping[str, Any], value: Mapping[str, Any]) -> KeyValue:
     return KeyValue(*(json.dumps(part, separators=(",", ":"), sort_keys=True).encode() for part in (key, value)))
 
@@ -155,11 +178,11 @@ def _record(key: Mapping[str, Any], value: Mapping[str, Any]) -> KeyValue:
 class Origins:
     """Decides which batches of a cluster were produced there, and not written by a flow."""
 
-    def __init__(self, origin_from: str) -> None:
-        """``origin_from``: as of :class:`.CopyPolicy`."""
+    def __init__(self, origin_from: str, flow: str = "") -> None:
+        """``origin_from``: as of :class:`.CopyPolicy`; ``flow``: whose :attr:`Registry.whole` counts."""
         self._origin_from: Final = origin_from
         self._local: Final[set[int]] = set()
-        self.registry: Final = Registry()
+        self.registry: Final = Registry(flow)
 
     def undecided(self, log: LogKey, batches: Iterable[AnyBatch]) -> set[int]:
         """Return the producer ids of ``batches`` that the registry, as it was last read, says nothing about.
@@ -168,7 +191,7 @@ class Origins:
         markers of a transaction without batches (a fence) are appended before, and so are older batches of an id that
         its transactional id keeps.
         """
-        known_from = self.registry.log_ends.get(log, 0)
+        known_from = max(self.registry.log_ends.get(log, 0), self.registry.whole.get(log, 0))
         ids = {_deciding_id(batch) for batch in batches if batch.base_offset >= known_from}
         return {id_ for id_ in ids if id_ >= 0} - self.registry.producer_ids - self._local
 
@@ -186,10 +209,17 @@ class Origins:
 
     def unknown_end(self, log: LogKey) -> int:
         """Return from which offset the origin of batches is known; 0 if the flow says what to do with earlier ones."""
-        return 0 if self._origin_from else self.registry.log_ends.get(log, 0)
+        end = self.registry.log_ends.get(log, 0)
+        return 0 if self._origin_from or end <= self.registry.whole.get(log, 0) else end
 
+    # Invariant: What a flow is to copy whole is copied whoever wrote it, and nothing behind it is.
+    # Test: tests/relay/origin/test_records.py::test_a_log_that_is_copied_whole_is_local_up_to_that_offset
+    # Test: tests/switch/failback/
+    #   test_rebuild_on_fakes.py::test_a_topic_that_was_lost_comes_back_whole_and_nothing_is_doubled
     def is_local(self, log: LogKey, batch: AnyBatch) -> bool:
-        """Whether ``batch``, no marker, was produced on the cluster. Its producer id must have been decided."""
+        """Whether ``batch``, no marker, counts as produced on the cluster. Its producer id must have been decided."""
+        if batch.base_offset < self.registry.whole.get(log, 0):
+            return True
         if batch.base_offset < self.registry.log_ends.get(log, 0):
             return self._origin_from == "earliest"
         producer_id = _deciding_id(batch)

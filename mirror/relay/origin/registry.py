@@ -36,7 +36,7 @@ def registry_topic(options: Mapping[str, object]) -> FlowTopic:
 def read_registry(topic: FlowTopic, timeout_ms: int, flow: str = "") -> Registry:
     """Return what the registry says; nothing if it does not exist. Raises KafkaError, KafkaTimeout.
 
-    ``flow`` is that of :attr:`.Registry.ids_of_flow`.
+    ``flow`` is that of :attr:`.Registry.ids_of_flow` and :attr:`.Registry.whole`.
     """
     registry = Registry(flow)
     for record in topic.records(Timer(SystemClock(), timeout_ms)):
@@ -146,7 +146,7 @@ def open_origin(
     expected = read_registry(registry_topic(target_options), timeout_ms).sources.get(flow)
     if expected is None:
         raise FlowError(f"origin-unknown: {REGISTRY_TOPIC} of the target does not say which registry {flow} reads")
-    origin = LocalOrigin(source_options, expected, origin_from=policy.origin_from, timeout_ms=timeout_ms)
+    origin = LocalOrigin(flow, source_options, expected, origin_from=policy.origin_from, timeout_ms=timeout_ms)
     try:
         origin.decide(())  # records without a producer id need no decision, but the ends of the logs
     except BaseException:
@@ -160,6 +160,7 @@ class LocalOrigin(Closing):
 
     def __init__(
         self,
+        flow: str,
         source_options: Mapping[str, object],
         expected: SourceRegistry,
         *,
@@ -175,7 +176,7 @@ class LocalOrigin(Closing):
         self._expected: Final = expected
         self._timeout_ms: Final = timeout_ms
         self._clock: Final = SystemClock()
-        self._origins: Final = Origins(origin_from)
+        self._origins: Final = Origins(origin_from, flow)
         self._lock: Final = threading.Lock()
 
     def close(self) -> None:

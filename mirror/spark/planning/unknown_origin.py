@@ -31,7 +31,7 @@ def unknown_origins(
         tp = TopicPartition(range_.topic, range_.partition)
         log = LogKey.of(tp, str(topics[range_.topic].topic_id or ""))
         known_from = registry.log_ends.get(log, 0) if registry.has_begun else range_.end
-        if range_.start < known_from:
+        if range_.start < known_from and registry.whole.get(log, 0) < known_from:
             found[tp] = unknown_origin(tp, known_from)
     return found
 
@@ -44,6 +44,6 @@ def deciding_registry(config: MirrorConfig, flow: FlowConfig) -> Registry | None
     if not flow.only_local or flow.origin_from:
         return None
     topic = registry_topic(config.clusters[flow.source].client_options())
-    registry = read_registry(topic, topic.settings.default_api_timeout_ms)
+    registry = read_registry(topic, topic.settings.default_api_timeout_ms, flow.name)
     registry.producer_ids.clear()  # a stream keeps the rest, and there may be millions
     return registry if registry.has_begun else None

@@ -3,6 +3,7 @@
 ::
 
     [OPEN, reversed or done] > fenced > tail found > exported > skipped > released > (mirror cutover) > lifted
+                                                       └──> rebuilt ──┘
 
 The state of the switch stays that of the failover; what a failback has done is in ``SwitchRecord.failback``. The fence
 comes first: an old cluster whose producers were not stopped would make the tail longer while it is exported.
@@ -11,7 +12,7 @@ comes first: an old cluster whose producers were not stopped would make the tail
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -19,6 +20,8 @@ from mirror.client import ResourceType
 from mirror.errors import named
 from mirror.switch.acl_fence import denials
 from mirror.switch.facts import GRACE_MS, Facts, Watch
+from mirror.switch.failback import rebuilding
+from mirror.switch.failback.rebuilding import NOTHING_TO_REBUILD, RebuildFacts
 from mirror.switch.failback.tail import Span
 from mirror.switch.machine import Act, Machine, Next, StepResult, Terms
 from mirror.switch.record import Command, FailbackRecord, SwitchRecord
@@ -35,7 +38,15 @@ class Wish:
     export: bool = False
     append: bool = False
     """Confirms that the flow appends what is not exported."""
+    rebuild: tuple[str, ...] = ()
+    """The topics that are deleted and copied back whole."""
+    rebuild_all: bool = False
+    """All of which this is needed."""
     lift: bool = False
+
+    @property
+    def rebuilds(self) -> bool:
+        return self.rebuild_all or bool(self.rebuild)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +63,11 @@ class OldFacts(Facts):
     """A topic or group that no ACL concerns, and why it is not fenced; empty if there is none."""
     appends: Collection[str] = ()
     """The topics whose tail the flow is to append, by ``append-tail``; compacted ones are not among them."""
+    live_ids: Mapping[str, str] = field(default_factory=dict)
+    """The ids of the fenced topics that there are; empty on brokers without topic ids."""
+    markers: Collection[tuple[str, int, int]] = ()
+    """Topics, partitions and ends that have moved behind the fence by markers of transactions alone."""
+    rebuild: RebuildFacts = NOTHING_TO_REBUILD
 
 
 def failback(wish: Wish) -> Machine:
@@ -102,7 +118,7 @@ def _decide(  # noqa: PLR0911 - one for each step
         return _end(record, facts, now_ms)
     if not back.located_ms:
         return Next(act=Act.LOCATE, record=record)
-    return _export(record, facts, wish)
+    return _export(record, facts, wish, terms, now_ms)
 
 
 def applied(record: SwitchRecord, act: Act, result: StepResult, now_ms: int) -> SwitchRecord:
@@ -128,7 +144,7 @@ def applied(record: SwitchRecord, act: Act, result: StepResult, now_ms: int) -> 
         case Act.UNFENCE:
             back = replace(back, lifted_ms=now_ms)
         case _:
-            pass
+            back = rebuilding.applied(back, act, result, now_ms)
     return replace(record, failback=back)
 
 
@@ -179,8 +195,22 @@ def _again(record: SwitchRecord, why: str) -> Next:
     if back.released_ms or (back.lifted_ms and back.broken):
         rest = "nothing is left to do" if back.lifted_ms else "create these denials again"
         return Next(act=Act.END, record=record, why=f"{why}: {rest}")
-    back = replace(back, fence_ms=0, shown_ms=0, ends={}, located_ms=0, exported=(), skipped=(), lifted_ms=0)
-    return Next(act=Act.STORE, record=replace(record, failback=back), why=f"{why}: the fence begins again")
+    return Next(act=Act.STORE, record=_without_fence(record), why=f"{why}: the fence begins again")
+
+
+def _without_fence(record: SwitchRecord) -> SwitchRecord:
+    back = replace(
+        record.failback,
+        fence_ms=0,
+        shown_ms=0,
+        ends={},
+        topic_ids={},
+        located_ms=0,
+        exported=(),
+        skipped=(),
+        lifted_ms=0,
+    )
+    return replace(record, failback=back)
 
 
 def _not_denied(back: FailbackRecord, facts: OldFacts) -> str:
@@ -201,7 +231,47 @@ def _end(record: SwitchRecord, facts: OldFacts, now_ms: int) -> Next:
     ends: Mapping[str, tuple[int, ...]] = {
         topic: tuple(one.high for one in of_topic) for topic, of_topic in facts.ends.items()
     }
-    return Next(act=Act.STORE, record=replace(record, failback=replace(back, ends=ends)))
+    back = replace(back, ends=ends, topic_ids={topic: facts.live_ids.get(topic, "") for topic in ends})
+    return Next(act=Act.STORE, record=replace(record, failback=back))
+
+
+def grown(back: FailbackRecord, facts: OldFacts) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the stored and the present end of each partition that does not end where it did behind the fence.
+
+    Not of topics that are rebuilt, once what was there is deleted. -1: the partition is gone.
+    """
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    for topic, ends in back.ends.items():
+        known_id = back.topic_ids.get(topic, "")
+        if topic in back.rebuilds and facts.live_ids.get(topic) != known_id:
+            continue
+        live = (facts.ends or {}).get(topic, ())
+        for number, end in enumerate(ends):
+            now = live[number].high if number < len(live) else -1
+            if now != end or (known_id and facts.live_ids.get(topic) != known_id):
+                found[topic, number] = end, now
+    return found
+
+
+# Invariant: Nothing is released or deleted while a fenced log has a record behind the end of its tail, as a fence that
+#   leaks lets through: that is a tail, too.
+# Test: tests/switch/failback/test_deciding.py::test_what_is_written_behind_the_fence_is_named_before_the_release
+# Test: tests/switch/failback/
+#   test_rebuild_on_fakes.py::test_a_record_that_passes_the_fence_after_the_export_is_exported_before_the_release
+def _moved(record: SwitchRecord, facts: OldFacts, terms: Terms) -> str:
+    """Return what was written behind the fence, and what to do; empty without any."""
+    moved = [
+        f"{topic}-{number} (end {now}, was {end})" if now >= 0 else f"{topic}-{number} (gone)"
+        for (topic, number), (end, now) in sorted(grown(record.failback, facts).items())
+        if (topic, number, now) not in facts.markers
+    ]
+    if not moved:
+        return ""
+    mend = "mend hook-fence" if record.fence == "hook" else "stop the super user that writes there"
+    return (
+        f"changed behind the fence, since its end was found: {named('partition', moved)}; {mend}, then run it again:"
+        f" it fences and finds the tail again, and exports the rest (mirror failback {terms.name} --export)"
+    )
 
 
 # --- the tail
@@ -210,15 +280,24 @@ def _end(record: SwitchRecord, facts: OldFacts, now_ms: int) -> Next:
 # Invariant: The flow of the failover is released only when it goes on behind each exported tail, and what it appends
 #   instead is confirmed: otherwise it copies old records behind newer writes.
 # Test: tests/switch/failback/test_deciding.py::test_flows_are_released_only_behind_exported_tails
-def _export(record: SwitchRecord, facts: OldFacts, wish: Wish) -> Next:
+def _export(  # noqa: PLR0911 - one for each step
+    record: SwitchRecord, facts: OldFacts, wish: Wish, terms: Terms, now_ms: int
+) -> Next:
     back = record.failback
-    if not wish.export or back.released_ms:
+    if not (wish.export or wish.rebuilds) or back.released_ms:
         return Next(act=Act.END, record=record)
+    if facts.ends is None:
+        return Next(act=Act.WAIT, record=record, why="the ends of the old cluster's logs cannot be read")
+    if why := _moved(record, facts, terms):
+        return Next(act=Act.END, record=_without_fence(record), why=why)
+    if wish.rebuilds:
+        return _rebuild(record, facts, wish, terms, now_ms)
     if {*exported(back, facts.appends)} - {*back.exported}:
         return Next(act=Act.EXPORT, record=record)
     if back.broken:
         topics = named("topic", back.broken)
-        why = f"{topics} cannot be continued on the old cluster, so the flows stay held (jobs/FAILBACK.md)"
+        rebuild = f"mirror failback {terms.name} --rebuild-all --dry-run shows how it comes back"
+        why = f"{topics} cannot be continued on the old cluster, so the flows stay held; {rebuild}"
         return Next(act=Act.END, record=record, why=why)
     if {*back.exported} - {*back.skipped}:
         return Next(act=Act.SKIP_TAIL, record=record)
@@ -226,6 +305,50 @@ def _export(record: SwitchRecord, facts: OldFacts, wish: Wish) -> Next:
     if appended and not wish.append:
         return Next(act=Act.END, record=record, why=_APPENDED.format(topics=named("topic", appended)))
     return Next(act=Act.RELEASE, record=record)
+
+
+def rebuild_plan(record: SwitchRecord, facts: OldFacts, wish: Wish, terms: Terms) -> tuple[str, list[str]]:
+    """Return why a command would not rebuild now, empty if it would; and a line for each thing that it does."""
+    back = record.failback
+    if facts.source_away:
+        return f"the old cluster does not answer: {facts.source_away}", []
+    if not back.located_ms or _missing(back, facts, terms):
+        return f"its tail is not known: mirror failback {terms.name} --export first", []
+    topics = rebuilding.wanted(back, wish.rebuild, every=wish.rebuild_all)
+    unexported = {*exported(back, facts.appends)} - {*back.exported}
+    why = (
+        _moved(record, facts, terms)
+        or rebuilding.refusal(back, wish.rebuild, topics, unexported, terms)
+        or "; ".join(facts.rebuild.obstacles[topic] for topic in topics if topic in facts.rebuild.obstacles)
+    )
+    lines: list[str] = []
+    for topic in topics:
+        starts, ends = back.starts.get(topic, ()), [one.high for one in (facts.ends or {}).get(topic, ())]
+        if topic not in facts.live_ids:
+            lines.append(f"topic {topic}: the old cluster has none")
+        for number, end in enumerate(ends):
+            tail = starts[number] if number < len(starts) else end
+            kept = f", of which the tail from {tail} on is exported" if tail < end else ""
+            lines.append(f"topic {topic}: deletes partition {number}, up to offset {end}{kept}")
+        if (plan := facts.rebuild.made.get(topic)) is not None:
+            configs = ", ".join(f"{key} = {value}" for key, value in sorted(plan.configs.items()))
+            with_configs = f", with {configs}" if configs else ""
+            lines.append(f"topic {topic}: creates it with {plan.partitions} partitions{with_configs}")
+            lines.append(f"topic {topic}: has the flow back copy all that the other cluster has of it")
+    if topics:
+        lines.append("records in front of these tails that the other cluster has deleted, or never had, are lost")
+    return why, lines
+
+
+def _rebuild(record: SwitchRecord, facts: OldFacts, wish: Wish, terms: Terms, now_ms: int) -> Next:
+    back = record.failback
+    topics = rebuilding.wanted(back, wish.rebuild, every=wish.rebuild_all)
+    unexported = {*exported(back, facts.appends)} - {*back.exported}
+    if why := rebuilding.refusal(back, wish.rebuild, topics, unexported, terms):
+        return Next(act=Act.END, record=record, why=why)
+    if not topics:
+        return Next(act=Act.END, record=record)
+    return rebuilding.rebuild(record, facts.rebuild, facts.live_ids, facts.ends or {}, topics, now_ms)
 
 
 # --- the end

@@ -52,6 +52,8 @@ class TopicFacts:
     """The topic's id as the flow knew it last; empty: not known."""
     live_id: str | None
     """Its id now, empty on brokers without topic ids; None: there is no such topic."""
+    rebuilt_id: str = ""
+    """Its id since a failback has created it again; empty if none has."""
     logs: Sequence[LogFacts | None] = ()
     """None for a partition that could not be read."""
 
@@ -130,9 +132,19 @@ def inspect_topic(topic: str, facts: TopicFacts) -> TopicInspection:
     """Return what became of one topic: the worst of its partitions, unless it is another topic as a whole."""
     if facts.live_id is None:
         return TopicInspection(topic=topic, verdict=Verdict.MISSING, why="the old cluster has no such topic")
-    if facts.known_id and facts.live_id and facts.known_id != facts.live_id:
-        why = f"its topic id is {facts.live_id}, and was {facts.known_id} when it was copied"
-        return TopicInspection(topic=topic, verdict=Verdict.REBUILT, why=why)
+    if facts.rebuilt_id and facts.rebuilt_id == facts.live_id:
+        why = "this failback has created it again, and the flow back copies it as a whole"
+        return TopicInspection(topic=topic, verdict=Verdict.SAME, why=why)
+    known_id = facts.rebuilt_id or facts.known_id
+    if known_id and facts.live_id and known_id != facts.live_id:
+        why = f"its topic id is {facts.live_id}, and was {known_id} when it was copied"
+        logs = enumerate(facts.logs)
+        return TopicInspection(
+            topic=topic,
+            verdict=Verdict.REBUILT,
+            why=why,
+            partitions=tuple(_of_other_topic(number, log) for number, log in logs),
+        )
     count = max(len(facts.copied), len(facts.logs))
     partitions = tuple(_partition(number, facts) for number in range(count))
     verdict = max((one.verdict for one in partitions), key=_ORDER.index, default=Verdict.UNKNOWN)
@@ -167,6 +179,23 @@ def _partition(number: int, facts: TopicFacts) -> PartitionInspection:
         # What was deleted before anything was copied, the flow was not asked to copy.
         deleted=max(0, min(log.start, log.end) - first) if divergence >= 0 else 0,
         why=why,
+    )
+
+
+def _of_other_topic(number: int, log: LogFacts | None) -> PartitionInspection:
+    """Return a partition of a topic that was made again: all that was produced there, only this cluster has."""
+    if log is None:
+        why = "it could not be read"
+        return PartitionInspection(partition=number, verdict=Verdict.UNKNOWN, divergence=-1, why=why)
+    return PartitionInspection(
+        partition=number,
+        verdict=Verdict.REBUILT,
+        divergence=-1,
+        start=log.start,
+        end=log.end,
+        tail_start=log.start,
+        tail=log.end - log.start,
+        why="it is that of another topic",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from mirror.errors import named
 from mirror.switch.failback.deciding import exported, with_tail
 from mirror.switch.failback.inspection import Verdict
 
@@ -56,6 +57,9 @@ def next_lines(name: str, back: Sequence[str], record: SwitchRecord, appends: Co
         return
     missing = {*exported(done, appends)} - {*done.exported}
     appended = [topic for topic in with_tail(done) if topic in appends and topic not in done.exported]
+    if done.broken and not missing:
+        yield f"mirror failback {name} --rebuild-all --dry-run: shows how {named('topic', done.broken)} would come back"
+        return
     if not done.released_ms:
         confirmed = " --append" if appended else ""
         what = f"exports the tail of {len(missing)} topics, and releases" if missing else "releases"

@@ -12,7 +12,7 @@ from mirror.switch.failback.inspection import Inspection, LogFacts, TopicFacts, 
 if TYPE_CHECKING:
     from mirror.cluster.types import TopicDescription
     from mirror.config.models import MirrorConfig
-    from mirror.switch.record import SwitchRecord
+    from mirror.switch.record import FailbackRecord, SwitchRecord
 
 
 def inspect_cluster(
@@ -38,11 +38,18 @@ def inspect_cluster(
         topics[name] = TopicFacts(
             copied=record.copied.get(name, ()),
             known_id=record.topic_ids.get(name, ""),
+            rebuilt_id=rebuilt_id(record.failback, name),
             live_id=None if found is None else str(found.topic_id or ""),
             logs=() if found is None else [logs.get(TopicPartition(name, one.partition)) for one in found.partitions],
         )
     known = record.clusters[0] if record.clusters else ""
     return inspect(cluster, known, topics)
+
+
+def rebuilt_id(back: FailbackRecord, topic: str) -> str:
+    """Return the id of a topic that a failback has created again, and in which the flows have begun; else nothing."""
+    found = back.rebuilds.get(topic)
+    return found.created_id if found is not None and found.done_ms else ""
 
 
 def progress_of(config: MirrorConfig, record: SwitchRecord, target: Admin) -> dict[TopicPartition, Progress]:

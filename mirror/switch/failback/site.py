@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.client import AclFilter, Admin, ConfigResource, ResourceType, TopicPartition
 from mirror.closing import Closing
 from mirror.cluster.acls import read_denial, write_denial
 from mirror.config.patterns import matches
-from mirror.errors import BrokerError, KafkaError
+from mirror.errors import BrokerError, KafkaError, KafkaTimeout
 from mirror.mirrormaker.names import HEARTBEATS
 from mirror.observation import GROUP_KINDS
 from mirror.relay.progress.latch import read_latch
@@ -18,17 +19,21 @@ from mirror.spark.holding import release
 from mirror.spark.planning.range_planner import select_topics
 from mirror.spark.preflight.flow_groups import rules_of
 from mirror.switch.acl_fence import DENIALS, GROUP_DENIALS, denials, denied, exactly, why_not_fenced
-from mirror.switch.failback.deciding import OldFacts, exported, spans
+from mirror.switch.failback.deciding import OldFacts, exported, grown, spans
 from mirror.switch.failback.divergence import find_positions, skip_tails
 from mirror.switch.failback.exporting import export_tails
 from mirror.switch.failback.inspection import Inspection, Verdict
 from mirror.switch.failback.old_cluster import inspect_cluster, progress_of
+from mirror.switch.failback.rebuild_site import RebuildSite
+from mirror.switch.failback.rebuilding import RebuildFacts
 from mirror.switch.hooks import run_hook
 from mirror.switch.machine import Act, StepResult, Terms
 from mirror.switch.reading import ends_of
 from mirror.switch.record_store import NoTopic, RecordStore
 from mirror.switch.record_topic import CALL_MS, KafkaRecordTopic
+from mirror.verify.log_reader import LogReader
 from mirror.wire.error_codes import SECURITY_DISABLED
+from mirror.wire.legacy import MessageSet
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -37,9 +42,11 @@ if TYPE_CHECKING:
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
     from mirror.switch.facts import Facts
-    from mirror.switch.record import SwitchRecord
+    from mirror.switch.record import FailbackRecord, SwitchRecord
 
 _APART: Final = ","
+_SHORT_MS: Final = 5_000
+"""An open transaction behind the fence is waited for no longer: then a record is there."""
 
 
 class FailbackSite(Closing):
@@ -63,6 +70,7 @@ class FailbackSite(Closing):
         self._options: Final = [config.clusters[name].client_options() for name in self._names]
         self.source: Final = Admin(self._options[0])
         self.target: Final = Admin(self._options[1])
+        self._rebuilds: Final = RebuildSite(config, switch, terms.by, self.source, self.target, on_progress)
         self._topic: Final = KafkaRecordTopic(self._options[1], switch.name)
         self._store: Final = RecordStore(self._topic, NoTopic())
         self._acts: Final[Mapping[Act, Callable[[SwitchRecord, Facts], StepResult]]] = {
@@ -72,6 +80,11 @@ class FailbackSite(Closing):
             Act.EXPORT: self._export,
             Act.SKIP_TAIL: lambda record, _: self._skip(record),
             Act.RELEASE: lambda _, __: self._release(),
+            Act.HOLD: lambda _, __: self._rebuilds.hold(),
+            Act.DELETE: lambda record, facts: self._rebuilds.delete(record, _live_ids(facts)),
+            Act.CREATE: lambda record, facts: self._rebuilds.create(record, _live_ids(facts)),
+            Act.BEGIN: lambda record, _: self._rebuilds.begin(record),
+            Act.REVERSE: lambda _, __: self._rebuilds.reverse(),
         }
 
     def close(self) -> None:
@@ -119,17 +132,33 @@ class FailbackSite(Closing):
         groups, groups_everywhere = self._denied(GROUP_DENIALS) if acls else (frozenset[str](), frozenset[str]())
         fenced = {name: listed[name] for name in back.topics if name in listed}
         of_flows = () if back.fence_ms else self._groups(selected)
-        return OldFacts(
-            topics={name: len(one.partitions) for name, one in selected.items()},
+        found = OldFacts(
+            # A topic that is missing is fenced, too: it may come back.
+            topics=dict.fromkeys(record.copied, 0) | {name: len(one.partitions) for name, one in selected.items()},
             denied=topics,
             denied_everywhere=everywhere,
             groups=of_flows,
             read_denied=groups,
             read_denied_everywhere=groups_everywhere,
-            ends=ends_of(self.source, fenced) if back.shown_ms and not back.ends else None,
+            ends=ends_of(self.source, fenced) if back.shown_ms and not back.released_ms else None,
             unguarded=self._unguarded(selected, of_flows) if acls and not back.fence_ms else "",
             appends=self._appends(back.starts),
+            live_ids={name: str(one.topic_id or "") for name, one in fenced.items()},
+            rebuild=self._rebuilds.facts(record, fenced) if back.located_ms else RebuildFacts(),
         )
+        return replace(found, markers=self._markers(back, found))
+
+    def _markers(self, back: FailbackRecord, facts: OldFacts) -> set[tuple[str, int, int]]:
+        """Return the partitions that have grown behind the fence by markers of transactions alone."""
+        later = {key: ends for key, ends in grown(back, facts).items() if ends[1] > ends[0]} if facts.ends else {}
+        if not later:
+            return set()
+        with LogReader(self._options[0], SystemClock(), _SHORT_MS) as reader:
+            return {
+                (topic, number, end)
+                for (topic, number), (start, end) in later.items()
+                if _has_only_markers(reader, TopicPartition(topic, number), start, end)
+            }
 
     def _unguarded(self, topics: Collection[str], groups: Collection[str]) -> str:
         """Return the first topic or group that an ACL would not fence as it should, and why; empty without one."""
@@ -201,10 +230,13 @@ class FailbackSite(Closing):
         return run_hook(self._switch.hook_fence, facts, self._switch.hook_seconds)
 
     def _locate(self, record: SwitchRecord) -> StepResult:
-        """Find where each tail begins; topics that were made again have none."""
+        """Find where each tail begins: of topics that were made again, at their start."""
         found = self.inspect(record)
-        if unknown := [one for one in found.topics if one.verdict is Verdict.UNKNOWN]:
-            return StepResult(ok=False, why=f"topic {unknown[0].topic}: {unknown[0].why}", retry=True)
+        for one in found.topics:
+            unknown = [part for part in one.partitions if part.verdict is Verdict.UNKNOWN]
+            if unknown or one.verdict is Verdict.UNKNOWN:
+                why = unknown[0].why if unknown else one.why
+                return StepResult(ok=False, why=f"topic {one.topic}: {why}", retry=True)
         starts = {
             TopicPartition(one.topic, partition.partition): max(partition.tail_start, 0)
             for one in found.topics
@@ -273,3 +305,19 @@ class FailbackSite(Closing):
             elif latch.is_held:
                 return StepResult(ok=False, why=f"flow {flow.name} is {latch.held_line(flow.name)}", retry=True)
         return StepResult(ok=True)
+
+
+def _live_ids(facts: Facts) -> Mapping[str, str]:
+    assert isinstance(facts, OldFacts)  # noqa: S101 - of this site
+    return facts.live_ids
+
+
+def _has_only_markers(reader: LogReader, tp: TopicPartition, start: int, end: int) -> bool:
+    try:
+        for fetched in reader.read(tp, start, end):
+            batches = [one for one in fetched.batches if one.next_offset > start and one.base_offset < end]
+            if any(isinstance(one, MessageSet) or not one.is_control for one in batches):
+                return False
+    except KafkaTimeout:
+        return False
+    return True

@@ -15,6 +15,8 @@ from mirror.relay.origin.records import (
     producer_records,
     source_record,
     source_removal,
+    whole_record,
+    whole_removal,
 )
 from mirror.wire.records import Batch
 from tests.fakes.record_batches import COMMIT, batch, build, build_marker
@@ -128,3 +130,19 @@ def test_without_a_word_of_the_flow_earlier_records_have_an_unknown_origin() -> 
 
 def test_a_log_without_a_topic_id_is_known_by_its_name() -> None:
     assert LogKey.of(TopicPartition("t", 3), "") == LogKey("t", 3)
+
+
+def test_a_log_that_is_copied_whole_is_local_up_to_that_offset() -> None:
+    origins = Origins("", "b-a")
+    items = [*log_end_records("first", {LOG: 10}), began_record("first", 1), *producer_records([4], "a-b", 2).values()]
+    for item in [*items, whole_record("b-a", LOG, 20), whole_record("c-a", LOG, 30), whole_record("b-a", YOUNGER, 3)]:
+        origins.registry.add(*item)
+    assert origins.undecided(LOG, [_at(5, 6), _at(19, 6)]) == set()
+    assert [origins.is_local(LOG, _at(offset, 4)) for offset in (5, 19, 20)] == [True, True, False]
+    assert origins.unknown_end(LOG) == 0, "also what is from before the registry began"
+    origins.registry.add(*whole_record("b-a", LOG, 6))
+    assert origins.unknown_end(LOG) == 10
+    origins.registry.add(*whole_removal("b-a", LOG))
+    assert origins.registry.whole == {YOUNGER: 3}
+    origins.decide([4])
+    assert not origins.is_local(LOG, _at(19, 4))

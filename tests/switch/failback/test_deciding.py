@@ -29,9 +29,13 @@ NOTHING = Wish()
 
 
 def decide(
-    back: FailbackRecord, facts: OldFacts = DENIED, wish: Wish = NOTHING, record: SwitchRecord = OPEN
+    back: FailbackRecord,
+    facts: OldFacts = DENIED,
+    wish: Wish = NOTHING,
+    record: SwitchRecord = OPEN,
+    terms: Terms = TERMS,
 ) -> tuple[Next, FailbackRecord]:
-    found = failback(wish).decide(replace(record, failback=back), facts, Watch(), TERMS, NOW)
+    found = failback(wish).decide(replace(record, failback=back), facts, Watch(), terms, NOW)
     return found, found.record.failback
 
 
@@ -122,6 +126,21 @@ def test_what_the_flow_appends_is_confirmed() -> None:
     found, _ = decide(FOUND, facts, Wish(export=True))
     assert (found.act, "confirm it by --append" in found.why) == (Act.END, True)
     assert decide(FOUND, facts, Wish(export=True, append=True))[0].act is Act.RELEASE
+
+
+@pytest.mark.parametrize("highs", [(10, 5), (9, 6), (8, 5), (9,)])
+def test_what_is_written_behind_the_fence_is_named_before_the_release(highs: tuple[int, ...]) -> None:
+    exported = replace(FOUND, exported=("t",), skipped=("t",))
+    moved = replace(DENIED, ends={"t": tuple(Ends(one, one) for one in highs), "u": (Ends(4, 4),)})
+    found, back = decide(exported, moved, Wish(export=True))
+    assert (found.act, "changed behind the fence" in found.why, "t-" in found.why) == (Act.END, True, True)
+    assert (back.fence_ms, back.ends, back.starts, back.exported) == (0, {}, FOUND.starts, ()), "it begins again"
+    assert decide(exported, DENIED, Wish(export=True))[0].act is Act.RELEASE
+    markers = {("t", number, high) for number, high in enumerate(highs)}
+    if len(highs) == 2:
+        only = replace(moved, markers=markers)
+        assert decide(exported, only, Wish(export=True))[0].act is Act.RELEASE, "a coordinator may end a transaction"
+    assert decide(exported, replace(DENIED, ends=None), Wish(export=True))[0].act is Act.WAIT
 
 
 def test_topics_that_were_made_again_keep_the_flows_held() -> None:

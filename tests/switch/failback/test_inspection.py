@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mirror.cluster.types import EpochEndOffset
@@ -50,6 +52,21 @@ def test_a_topic_that_is_gone_or_was_made_again() -> None:
     assert inspect_topic("t", facts(live=None)).verdict is Verdict.MISSING
     again = inspect_topic("t", facts(SAME, live="other"))
     assert (again.verdict, again.why) == (Verdict.REBUILT, "its topic id is other, and was id when it was copied")
+
+
+def test_all_of_a_topic_that_was_made_again_is_tail() -> None:
+    again = inspect_topic("t", facts(SAME, None, live="other", copied=(10, 3)))
+    assert [(one.verdict, one.tail_start, one.tail) for one in again.partitions] == [
+        (Verdict.REBUILT, 0, 12),
+        (Verdict.UNKNOWN, -1, 0),
+    ]
+
+
+def test_a_topic_that_a_failback_has_rebuilt_is_continued_until_it_is_made_again() -> None:
+    rebuilt = inspect_topic("t", replace(facts(SAME, live="new"), rebuilt_id="new"))
+    assert (rebuilt.verdict, rebuilt.tail, rebuilt.partitions) == (Verdict.SAME, 0, ())
+    assert inspect_topic("t", replace(facts(SAME, live="id"), rebuilt_id="new")).verdict is Verdict.REBUILT
+    assert inspect_topic("t", replace(facts(live=None), rebuilt_id="new")).verdict is Verdict.MISSING
 
 
 def test_partitions_that_are_gone_or_cannot_be_read() -> None:

@@ -46,6 +46,9 @@ def test_the_next_command_is_shown() -> None:
     record = replace(OPEN, failback=FOUND)
     assert [*shown.next_lines("s", ["b"], record, {"t"})] == ["mirror failback s --export --append: releases the flows"]
     assert "--export: exports the tail of 1 topics" in next(shown.next_lines("s", ["b"], record, ()))
+    broken = replace(record, failback=replace(FOUND, exported=("t",), broken=("t",)))
+    (line,) = shown.next_lines("s", ["b"], broken, ())
+    assert line == "mirror failback s --rebuild-all --dry-run: shows how topic t would come back"
     released = replace(record, failback=replace(FOUND, exported=("t",), released_ms=1))
     lines = [*shown.next_lines("s", ["b"], released, ())]
     assert lines[-1] == '[switches.HOME] flows = ["b"], back = ["f"]'
