@@ -147,6 +147,7 @@ def test_nothing_is_lost_wherever_commands_are_killed(events: list[tuple[str, st
         if event in wishes:
             world.run(wishes[event], kill, at)
         check(world)
+    why = ""
     for _ in range(4):
         world.run(Wish(export=True), "", 0)
         why = world.run(Wish(rebuild_all=True), "", 0)
