@@ -67,6 +67,26 @@ def test_topics_that_transactions_couple_are_named(site: Site) -> None:
     assert line in found["notes"]
 
 
+@pytest.mark.parametrize(("flows", "waived", "named"), [("", "none", 1), (', "other"', "none", 0), ("", "u", 0)])
+def test_a_topic_that_a_switch_leaves_behind_is_named_if_transactions_couple_it(
+    site: Site, flows: str, waived: str, named: int
+) -> None:
+    site.pair.source.add_topic("u")
+    site.configure(
+        'naming = "identity"',
+        f"[flows.{FLOW}.groups]",
+        '[flows.other]\nsource = "paris"\ntarget = "berlin"\ntopics = ["u"]\nnaming = "identity"',
+        f'[switches.move]\nflows = ["{FLOW}"{flows}]\nwaive = ["{waived}"]',
+    )
+    for name in ("t", "u"):
+        site.pair.source.log(name).producers[9] = ProducerState(0, last_ms=site.pair.source.clock.unix_ms())
+    _, found = site.ask("--waive", ".*")
+    lines = [one for one in found["notes"] if "in the same transactions" in one]
+    remedy = "switch move moves them without it; add the flow that copies it, or waive the topic"
+    line = f"topic u is written in the same transactions as topic t, by producer id 9: {remedy}"
+    assert lines == [line] * named
+
+
 def test_without_the_source_the_last_rehearsal_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     read = vars(Side)["cluster"].fget
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import LATEST, Consumer, TopicPartition
 from mirror.config.flow_rules import source_options
+from mirror.config.patterns import matches
 from mirror.config.reserved_topics import why_reserved
 from mirror.errors import KafkaError, named
 from mirror.mirrormaker.names import HEARTBEATS
@@ -123,21 +124,37 @@ def partitions_of(topics: Mapping[str, TopicDescription], names: Collection[str]
 
 
 def coupled_topics(config: MirrorConfig, flow: FlowConfig, source: Side, since_ms: int | None = None) -> Iterator[str]:
-    """Yield a line for each topic that transactions couple to those of ``flow``, and no flow to its target copies.
+    """Yield a line for each topic that transactions couple to those of ``flow``, and that would be left behind.
 
-    By what leaders remember, or with ``since_ms`` (ms since 1970) by all batches from then on. Raises KafkaError.
+    These are the topics that no flow copies to its target, and those that a switch with ``flow`` does not move. By what
+    leaders remember, or with ``since_ms`` (ms since 1970) by all batches from then on. Raises KafkaError.
     """
     flows = [one for one in config.flows.values() if (one.source, one.target) == (flow.source, flow.target)]
-    copied = {name for name in source.topics if any(one.includes(name) for one in flows)}
-    inside = {name for name in copied if flow.includes(name)}
-    tps = partitions_of(source.topics, inside | (outside(source.topics) - copied))
+    copying = {name: by for name in source.topics if (by := [one.name for one in flows if one.includes(name)])}
+    inside = {name for name, by in copying.items() if flow.name in by}
+    uncopied = outside(source.topics) - copying.keys()
+    apart = {
+        switch.name: {
+            name for name, by in copying.items() if not (set(by) & set(switch.flows) or matches(switch.waive, name))
+        }
+        for switch in config.switches.values()
+        if flow.name in switch.flows
+    }
+    tps = partitions_of(source.topics, inside.union(uncopied, *apart.values()))
     failed: dict[TopicPartition, KafkaError] = {}
     if since_ms is None:
         producers = remembered(source.admin, tps, failed)
     else:
         producers = written_since(source.admin, cluster_options(source_options(config, flow)), tps, since_ms)
     found = dict(couplings(producers, inside))
-    yield from described(source.admin, found, f"no flow copies it to {flow.target}")
+
+    def about(names: Collection[str], remedy: str) -> Iterator[str]:
+        return described(source.admin, {name: one for name, one in found.items() if name in names}, remedy)
+
+    yield from about(uncopied, f"no flow copies it to {flow.target}")
+    for switch, names in apart.items():
+        remedy = f"switch {switch} moves them without it; add the flow that copies it, or waive the topic"
+        yield from about(names, remedy)
     if failed:
         yield unknown(failed)
 
