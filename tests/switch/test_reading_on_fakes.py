@@ -184,6 +184,29 @@ def test_a_topic_that_is_coupled_by_transactions_is_named_unless_it_is_waived(si
     assert found(("u",)) == []
 
 
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [
+        (
+            1,
+            "topic t cannot be copied: target topic t has 1 partition, 2 are needed, and nothing shows that",
+        ),
+        (
+            3,
+            "partition t-2: only berlin has this partition, with 0 offsets: keys go to other partitions than on paris;",
+        ),
+    ],
+)
+def test_a_target_topic_with_another_number_of_partitions_keeps_a_switch_from_beginning(
+    site: Site, count: int, words: str
+) -> None:
+    """mirror/design/decisions/050-partition-counts.md"""
+    site.pair.source.grow(site.pair.source.topics["t"], 2)
+    site.pair.target.add_topic("t", count)
+    lines = [*blockers(site.config, site.config.switch("s"), site.reader)]
+    assert any(words in line for line in lines), "\n".join(lines)
+
+
 def test_brokers_that_do_not_say_who_writes_keep_no_switch_from_beginning(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:

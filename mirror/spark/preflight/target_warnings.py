@@ -46,5 +46,6 @@ def _about(topic: TopicDescription, configs: Mapping[str, str], needed: int | No
     if needed is not None and len(topic.partitions) > needed:
         yield (
             f"more partitions than the source topic ({len(topic.partitions)}, and not {needed}): nothing is copied into"
-            " the additional ones, and another producer to this topic puts the same keys into other partitions"
+            " the additional ones, and another producer to this topic puts the same keys into other partitions:"
+            " give the source topic as many, or create the target topic with as many as the source has"
         )

@@ -131,6 +131,18 @@ def test_flow_that_never_ran_is_not_compared(audit_of: Callable[..., Audit]) -> 
     assert not audit.pair.target.calls(Api.DESCRIBE_CONFIGS)
 
 
+def test_a_partition_that_the_target_lacks_is_not_compared(audit_of: Callable[..., Audit]) -> None:
+    """mirror/design/decisions/050-partition-counts.md"""
+    audit = audit_of(partitions=2)
+    audit.pair.target.add_topic("paris.t", 1)
+    for partition in (0, 1):
+        audit.pair.write(*_values(0, 5), partition=partition)
+    audit.pair.copy()
+    results = audit.verify()
+    assert [one.outcome for one in results] == ["equal", "not compared"]
+    assert exit_status(results) == FAILED
+
+
 def test_topic_whose_copy_would_have_too_long_a_name_keeps_no_other_from_being_compared(
     audit_of: Callable[..., Audit],
 ) -> None:
