@@ -104,9 +104,12 @@ class AclAlignment:
         self.coming: Collection[str] = ()
         """Target topics that the flow is about to create: a round that only finds what differs counts them."""
         self._clock: Final = clock
-        self._owned: Final = OwnedTopics(flow, target_options)
+        self._owned: Final = OwnedTopics(flow, target_options, self._source_topic)
         self._kept_groups: Final = kept_groups
         self._others: Final = {flow: FlowTopic(target_options, inventory_topic_of(flow)) for flow in others}
+
+    def _source_topic(self, name: str) -> str | None:
+        return self.rules.source_topic(name)  # the rules may be replaced
 
     def plan(self, sides: Sides) -> AclPlan:
         """Decide about each ACL of the target. Raises KafkaError."""

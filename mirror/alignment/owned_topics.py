@@ -11,12 +11,12 @@ Each source is asked only for topics that the ones before it do not show to be o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from mirror.alignment.inventory_records import Inventory, Key, Subject, record_of
-from mirror.alignment.ownership import Evidence, Standing, is_owned, standing
+from mirror.alignment.ownership import Evidence, Standing, is_owned, needs_no_progress, other_source, standing
 from mirror.client import LATEST, Admin, TopicDescription, TopicPartition
 from mirror.errors import AuthorizationFailed, KafkaError, KafkaTimeout
 from mirror.relay.progress.committed import Progress, read_progress
@@ -46,8 +46,19 @@ def adopt(target_options: Mapping[str, object], flow: str, topics: Mapping[str, 
 class OwnedTopics:
     """The target topics of one flow. Its calls wait for the target; use it in one thread."""
 
-    def __init__(self, flow: str, target_options: Mapping[str, object] | None = None) -> None:
-        """``target_options`` are those of :meth:`use`; None: only committed progress counts. Raises ConfigError."""
+    def __init__(
+        self,
+        flow: str,
+        target_options: Mapping[str, object] | None = None,
+        source_topic: Callable[[str], str | None] = lambda _: None,
+    ) -> None:
+        """``target_options`` are those of :meth:`use`; None: only committed progress counts. Raises ConfigError.
+
+        ``source_topic`` returns the source topic that is to be copied into a topic of the target; None: any may be.
+        """
+        self.other_sources: dict[str, str] = {}
+        """Of the topics whose standing was asked for last: which other source topic each of those is the copy of."""
+        self._source_topic: Final = source_topic
         self._flow: Final = flow
         self._inventory: FlowTopic | None = None
         self._progress: ProgressTopic | None = None
@@ -71,17 +82,18 @@ class OwnedTopics:
     def standings(self, target: Admin, topics: Mapping[str, TopicDescription]) -> dict[str, Standing]:
         """Return what each of these topics of the target is to the flow. Raises KafkaError."""
         unknown, is_read = self._unknown(topics), True
+        evidence: dict[str, Evidence] = {}
         if unknown:
             known = self._read_inventory()
             is_read = known is not None
-            unknown = self._without_owned(target, unknown, known or Inventory())
-        evidence = {name: self._evidence(one) for name, one in unknown.items()}
-        filled = self._filled(target, unknown)
+            evidence = self._without_owned(target, unknown, known or Inventory())
+        filled = self._filled(target, {name: topics[name] for name, one in evidence.items() if not other_source(one)})
         holding: dict[str, bool | None] = {}
         if filled:
-            evidence |= self._restorable(filled)
-            filled = {name: one for name, one in filled.items() if not is_owned(evidence[name])}
+            evidence |= self._restorable(filled, evidence)
+            filled = {name: one for name, one in filled.items() if standing(evidence[name]) is Standing.FOREIGN}
             holding = self._holding_records(target, filled) if is_read else dict.fromkeys(filled)
+        self._note_others(evidence)
         found = {name: standing(replace(one, has_records=holding.get(name, False))) for name, one in evidence.items()}
         self._keep({name: topics[name] for name, one in found.items() if one is Standing.OWNED})
         return {name: found.get(name, Standing.OWNED) for name in topics}
@@ -96,13 +108,12 @@ class OwnedTopics:
         The progress topic is read once for each topic: what copies into a topic later commits progress, too. Raises
         KafkaError.
         """
-        owned = self.owned(target, topics, known)
-        left = {name: one for name, one in topics.items() if name not in owned}
-        left = {name: one for name, one in left.items() if (name, _id(one)) not in self._searched}
-        found = {name: left[name] for name, one in self._restorable(left).items() if is_owned(one)} if left else {}
+        evidence = self._without_owned(target, self._unknown(topics), known)
+        left = {name: topics[name] for name in evidence if (name, _id(topics[name])) not in self._searched}
+        found = {name for name, one in self._restorable(left, evidence).items() if is_owned(one)} if left else set()
         self._searched.update((name, _id(one)) for name, one in left.items())
-        self._keep(found)
-        return owned | found.keys()
+        self._keep({name: topics[name] for name in found})
+        return (topics.keys() - evidence.keys()) | found
 
     def add(self, topics: Mapping[str, TopicDescription]) -> None:
         """Take these topics, which the flow has just created, for owned."""
@@ -117,27 +128,30 @@ class OwnedTopics:
 
     def _without_owned(
         self, target: Admin, topics: Mapping[str, TopicDescription], known: Inventory
-    ) -> dict[str, TopicDescription]:
-        """Return those that neither the inventory nor committed progress shows to be owned."""
-        left = {name: one for name, one in topics.items() if not is_owned(self._evidence(one, known=known))}
-        if left:
-            found = read_progress(target, self._flow, _partitions(left))
-            progress: dict[str, list[Progress]] = {}
-            for tp, one_progress in found.items():
-                progress.setdefault(tp.topic, []).append(one_progress)
-            left = {
-                name: one
-                for name, one in left.items()
-                if not is_owned(self._evidence(one, progress=progress.get(name, ())))
-            }
-        self._keep({name: one for name, one in topics.items() if name not in left})
-        return left
+    ) -> dict[str, Evidence]:
+        """Return the evidence about those that neither the inventory nor committed progress shows to be owned."""
+        evidence = {name: self._evidence(one, known) for name, one in topics.items()}
+        left = {name: topics[name] for name, one in evidence.items() if not needs_no_progress(one)}
+        found: dict[str, list[Progress]] = {}
+        for tp, progress in (read_progress(target, self._flow, _partitions(left)) if left else {}).items():
+            found.setdefault(tp.topic, []).append(progress)
+        by_topic = {name: replace(evidence[name], progress=found.get(name, ())) for name in left}
+        not_owned = {name: one for name, one in by_topic.items() if not is_owned(one)}
+        self._keep({name: one for name, one in topics.items() if name not in not_owned})
+        self._note_others(not_owned)
+        return not_owned
 
-    def _evidence(
-        self, topic: TopicDescription, *, known: Inventory | None = None, progress: Collection[Progress] = ()
-    ) -> Evidence:
-        claimed = frozenset[str]() if known is None else known.claimed_ids(topic.name)
-        return Evidence(topic_id=_id(topic), claimed_ids=claimed, progress=progress)
+    def _note_others(self, evidence: Mapping[str, Evidence]) -> None:
+        self.other_sources = {name: other for name, one in evidence.items() if (other := other_source(one))}
+
+    def _evidence(self, topic: TopicDescription, known: Inventory) -> Evidence:
+        created = known.created.get(topic.name)
+        return Evidence(
+            topic_id=_id(topic),
+            claimed_ids=known.claimed_ids(topic.name),
+            source=self._source_topic(topic.name) or "",
+            created_of=created.source.name if created is not None and created.topic_id == _id(topic) else "",
+        )
 
     def _read_inventory(self) -> Inventory | None:
         """Return what the inventory says; nothing if this client may not read it, which the checks warn of.
@@ -173,13 +187,15 @@ class OwnedTopics:
             if not all(TopicPartition(name, partition.partition) in empty for partition in one.partitions)
         }
 
-    def _restorable(self, topics: Mapping[str, TopicDescription]) -> dict[str, Evidence]:
-        """Return the evidence of the progress topic: it outlives committed offsets, from which it restores them."""
+    def _restorable(
+        self, topics: Mapping[str, TopicDescription], evidence: Mapping[str, Evidence]
+    ) -> dict[str, Evidence]:
+        """Return ``evidence`` with that of the progress topic: it outlives committed offsets, which it restores."""
         progress: dict[str, list[Progress]] = {}
         if self._progress is not None:
             for tp, record in self._progress.read(_partitions(topics)).items():
                 progress.setdefault(tp.topic, []).append(record.progress)
-        return {name: self._evidence(one, progress=progress.get(name, ())) for name, one in topics.items()}
+        return {name: replace(evidence[name], progress=progress.get(name, ())) for name in topics}
 
     def _holding_records(self, target: Admin, topics: Mapping[str, TopicDescription]) -> dict[str, bool | None]:
         """Return whether these topics hold more than aborted records of a killed first attempt; None if not read."""

@@ -162,7 +162,9 @@ class ConfigAlignment:
         self.created: Created = {}
         """Target topics that this flow has created since the last round."""
         self._clock: Final = clock
-        self._owned: Final = OwnedTopics(flow)
+        self._owned: Final = OwnedTopics(flow, source_topic=self._source_of)
+        self._sources: dict[str, str] = {}
+        """The source topics by target topic, of the present round."""
         self._refused: dict[TopicKey, tuple[str | None, str]] = {}
         """What the target refuses: the value, and why."""
         self._rounds = 0
@@ -206,10 +208,13 @@ class ConfigAlignment:
 
     # --- what there is
 
+    def _source_of(self, name: str) -> str | None:
+        return self._sources.get(name)
+
     def _read_topics(self, sides: Sides, plan: ConfigPlan) -> None:
         """Read the target topics that are on both sides and can be read, in order. Raises KafkaError."""
         at_target, at_source = sides.target.topics, sides.source.topics
-        sources: dict[str, str] = {}
+        self._sources = sources = {}
         for name in sorted(at_source):
             to = self.rules.target_topic(name)
             if to is not None and to in at_target:
@@ -218,6 +223,7 @@ class ConfigAlignment:
         readable = [to for to, name in sources.items() if name in wanted]
         self._owned.add({name: at_target[name] for name in self.created if name in at_target})
         owned = self._owned.owned(plan.target, {name: at_target[name] for name in readable}, self._inventory)
+        of_others = self._owned.other_sources
         for name, target in _read_configs(sides.target, "target", readable, plan.problems).items():
             before = self._before(name, str(at_target[name].topic_id))
             source = wanted[sources[name]]
@@ -226,7 +232,7 @@ class ConfigAlignment:
                 topic_id=str(at_target[name].topic_id),
                 source_id=str(at_source[sources[name]].topic_id or ""),
                 partitions=[TopicPartition(name, each.partition) for each in at_target[name].partitions],
-                owned=name in owned or (before is not None and before.created),
+                owned=name in owned or (before is not None and before.created and name not in of_others),
                 before=before,
                 reduced_before=self._inventory.reductions.get(name),
                 source=source,

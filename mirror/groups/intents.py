@@ -44,9 +44,14 @@ Offsets = dict[int, int]
 class StoredIntents:
     """What the group topic says: of the records of a key, the one at the highest offset."""
 
-    def __init__(self, source_group: Callable[[str], str | None] = str) -> None:
-        """``source_group`` returns the name by which a group of the target is known here; of None, none is kept."""
-        self._source_group: Final = source_group
+    def __init__(self, source_group: Callable[[str], str | None] | None = None) -> None:
+        """``source_group`` returns the name by which a group of the target is known here; of None, none is kept.
+
+        Intents of another group count as none then: a rule has given its name on the target to this one. Without a
+        function, all groups have their names on the target.
+        """
+        self._source_group: Final[Callable[[str], str | None]] = source_group or str
+        self._renames: Final = source_group is not None
         self._intents: dict[GroupTopicKey, dict[int, Intent]] = {}
         self._times: dict[GroupTopicKey, dict[int, int]] = {}
         """When the position of an intent was stored first (ms since 1970), by partition, where that is known."""
@@ -88,7 +93,8 @@ class StoredIntents:
         if isinstance(parsed, ResumeKey):
             self.put_resumed(parsed.group, parse_resumed(value))
         else:
-            self.put(parsed, parse_intents(value), parse_times(value))
+            is_other = self._renames and parse_source(key, value) != parsed.group
+            self.put(parsed, {} if is_other else parse_intents(value), parse_times(value))
         return parsed.group
 
     def put(self, key: GroupTopicKey, intents: Mapping[int, Intent], times: Mapping[int, int] = _NO_TIMES) -> None:
@@ -185,7 +191,7 @@ def encoded(
     """
     return {
         **{
-            key: KeyValue(encode_key(key, target_group), encode_intents(of, times[key]) if of else None)
+            key: KeyValue(encode_key(key, target_group), _encode(key, of, times[key], target_group) if of else None)
             for key, of in intents.items()
         },
         **{
@@ -193,6 +199,12 @@ def encoded(
             for key, of in ((ResumeKey(group), of) for group, of in resumed.items())
         },
     }
+
+
+def _encode(
+    key: GroupTopicKey, intents: Mapping[int, Intent], times: Mapping[int, int], target_group: Callable[[str], str]
+) -> bytes:
+    return encode_intents(intents, times, "" if target_group(key.group) == key.group else key.group)
 
 
 def encode_key(key: GroupTopicKey | ResumeKey, target_group: Callable[[str], str] = str) -> bytes:
@@ -220,18 +232,29 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and stored.text(value) == value else None
 
 
-def encode_intents(intents: Mapping[int, Intent], times: Mapping[int, int] = _NO_TIMES) -> bytes:
-    """Return the intents of the partitions of one topic, and when their positions were stored first, as JSON."""
+def encode_intents(intents: Mapping[int, Intent], times: Mapping[int, int] = _NO_TIMES, source: str = "") -> bytes:
+    """Return the intents of the partitions of one topic, and when their positions were stored first, as JSON.
+
+    ``source`` is the group's name on the source, if that is another one than on the target.
+    """
     fields: dict[str, Any] = {
         "v": _VERSION,
         "partitions": {str(number): [*intent[:-1], *intent.others] for number, intent in sorted(intents.items())},
     }
+    if source:
+        fields["source"] = source
     if times:
         by_time: dict[str, list[int]] = {}  # most partitions share one, that of a round
         for number, time_ms in sorted(times.items()):
             by_time.setdefault(str(time_ms), []).append(number)
         fields["times"] = by_time
     return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def parse_source(key: bytes | None, value: bytes | None) -> str | None:
+    """Return the name on the source of the group whose intents a record has."""
+    named = _text(stored.parse_object(value).get("source"))
+    return named or _text(stored.parse_object(key).get("group"))
 
 
 def parse_times(value: bytes | None) -> dict[int, int]:

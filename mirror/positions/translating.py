@@ -84,7 +84,7 @@ def _on_target(_: ExitStack, flow: FlowAccess, partitions: Mapping[TopicPartitio
     opened, reasons = dict[TopicPartition, PartitionOffsets](), dict[TopicPartition, str]()
     for one, target in partitions.items():
         try:
-            opened[one] = open_on_target(flow.name, flow.target_options, flow.policy, target, timeout_ms)
+            opened[one] = open_on_target(flow.name, flow.target_options, flow.policy, one.topic, target, timeout_ms)
         except FlowError as error:
             reasons[one] = f"{error}"
     return opened, reasons

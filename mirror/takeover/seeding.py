@@ -52,6 +52,7 @@ def seed_of(
         leader_epoch=source.leader_epoch,
         source_cluster_id=source_cluster_id,
         topic_id=source.topic_id,
+        source_topic=decision.source.topic,
         time_ms=now_ms,
         target=TargetMark(topic_id=target.topic_id, end=target.end, leader_epoch=target.leader_epoch),
         generation=now_ms,

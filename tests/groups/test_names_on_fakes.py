@@ -158,7 +158,7 @@ def test_an_edited_rule_takes_no_group_of_the_target_s_own_for_the_flow_s(site: 
     options = {"bootstrap.servers": site.pair.target.bootstrap}
     kept = KeptGroups(options, FLOW, SystemClock(), edited["target_group"], edited["source_group"])
     with contextlib.closing(kept):
-        assert kept.names(lambda _: True, ()) == frozenset({NEW}), "so that sales gets no ACLs"
+        assert kept.names(lambda _: True, ()) == frozenset(), "so that sales gets no ACLs"
     with site.sync(**edited) as second:
         site.commit(200)
         report = second.round()
@@ -166,6 +166,33 @@ def test_an_edited_rule_takes_no_group_of_the_target_s_own_for_the_flow_s(site: 
         assert site.at_target("sales") == offset
     with site.sync(**renamed()) as third:
         assert third.round().written == 1, "with the old rule it goes on"
+
+
+@pytest.mark.parametrize("before", [{GROUP: "eu.1", "sales": "eu.2"}, {}])
+def test_the_name_of_a_group_that_another_one_gets_keeps_its_position(site: Site, before: dict[str, str]) -> None:
+    """Also where two groups change their names, and where the positions are equal."""
+    first = {name: before.get(name, name) for name in (GROUP, "sales")}
+    swapped = {GROUP: first["sales"], "sales": first[GROUP]}
+    site.commit(137)
+    site.commit(150, group="sales")
+    with site.sync(**renamed(first)) as sync:
+        assert sync.round().written == 2
+    there = {name: site.at_target(name) for name in swapped.values()}
+    for offset in (200, 137):
+        site.commit(offset)
+        site.commit(offset, group="sales")
+        with site.sync(**renamed(swapped)) as sync:
+            report = sync.round()
+        assert report.written == 0
+        assert {only(report, name).reason for name in swapped} <= {Reason.TAKEN_OVER, None}, "None: it is equal"
+        assert {name: site.at_target(name) for name in swapped.values()} == there
+    with site.sync(**renamed(swapped)) as sync:
+        assert sync.resume(GROUP) == 1, "a person says that it goes on there"
+        site.commit(200)
+        report = sync.round()
+        assert (report.written, only(report, GROUP).reason) == (1, None)
+    with site.sync(**renamed(first)) as sync:
+        assert only(sync.round(), GROUP).reason is None, "with the old rule it goes on"
 
 
 def test_the_target_alone_shows_the_positions_under_the_new_name_by_the_old_one(site: Site) -> None:

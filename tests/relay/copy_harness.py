@@ -50,8 +50,8 @@ def a_range(
     )
 
 
-def progress_at(offset: int, *, cluster: str = "paris", topic_id: str = TOPIC_ID) -> Progress:
-    return Progress(offset=offset, leader_epoch=None, source_cluster_id=cluster, topic_id=topic_id)
+def progress_at(offset: int, *, cluster: str = "paris", topic_id: str = TOPIC_ID, topic: str = "") -> Progress:
+    return Progress(offset=offset, leader_epoch=None, source_cluster_id=cluster, topic_id=topic_id, source_topic=topic)
 
 
 def made(base: int, count: int = 1, **options: Any) -> Batch:

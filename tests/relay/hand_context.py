@@ -260,10 +260,11 @@ class HandContext:
         timeout_ms: int,
         shrunk_to: int | None,
         *,
+        source_topic: str,
         continues: bool = False,
         to_end: bool = False,
     ) -> Future[StartPosition]:
-        del target, timeout_ms, to_end
+        del target, timeout_ms, to_end, source_topic
         self.start_continues = continues
         self.shrunk_to = shrunk_to
         self.start_requests.append((progress, mark))

@@ -21,7 +21,7 @@ from mirror.relay.partition.search import search_results
 from mirror.relay.partition.waiting import ENDED
 from mirror.relay.progress import target_log
 from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.gaps import Gap, GapKind, other_source_text
+from mirror.relay.progress.gaps import Gap, GapKind, other_topic_text, why_other_source
 from mirror.relay.progress.lookup.lookups import ClusterLookups
 from mirror.relay.progress.open_transactions import OpenTransaction
 from mirror.spark.ledger import results, topic_obstacles
@@ -67,6 +67,7 @@ FAILURES = {
     "failed target recreated": str(target_log.recreated_error("f", ORDERS.topic, MARK, "t2")),
     "failed target truncated": str(target_log.truncated_error("f", ORDERS, MARK, 40, None)),
     "failed position unproved": written_in(search_results.unproved_error),
+    "failed other topic": other_topic_text("a", "b", "x"),
     "failed target name": next(iter(topic_obstacles.unnameable(flow(), ["x" * 249]).values())).reason,
     "failed target topic": written_in(TopicPreparation._create_missing).partition("self._add_obstacle(")[2],
     "failed source without leader": NO_LEADER_TEXT,
@@ -103,8 +104,9 @@ def test_all_known_failures_are_tested() -> None:
 def test_two_deployments_with_one_flow_name_are_recognized() -> None:
     one = backlog(0, 5)
     other = Progress(offset=1, leader_epoch=None, source_cluster_id="cluster-b", topic_id="t1", time_ms=0)
-    for words in (str(expiries.other_source(one, other)), other_source_text(other, "cluster-a")):
-        assert only(replace(runs.idle(), outcome=Outcome.FAILED, error=words)).key == "failed other source"
+    words = why_other_source(other, "cluster-a", one.topic, one.target_topic)
+    for error in (words, f"paris.orders-0: {words}"):
+        assert only(replace(runs.idle(), outcome=Outcome.FAILED, error=error)).key == "failed other source"
 
 
 @pytest.mark.parametrize("cause", DeliveryCause)

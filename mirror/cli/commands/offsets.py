@@ -64,7 +64,7 @@ def offsets(
     clusters = source_options(loaded, copied), target_options(loaded, copied)
     if copied.source in away:
         timeout_ms = ClusterSettings.parse(cluster_options(clusters[1])).default_api_timeout_ms
-        found = open_on_target(copied.name, clusters[1], copied.copy_policy(), target, timeout_ms)
+        found = open_on_target(copied.name, clusters[1], copied.copy_policy(), topic, target, timeout_ms)
         translations, passed = _translate(found, wanted, reverse=reverse), dict.fromkeys(wanted, 0)
     else:
         _check_exists(copied.source, source, clusters[0])

@@ -28,9 +28,16 @@ WITHOUT_SOURCE = (
 
 
 def open_on_target(
-    flow: str, target_options: Mapping[str, object], policy: CopyPolicy, target: TopicPartition, timeout_ms: int
+    flow: str,
+    target_options: Mapping[str, object],
+    policy: CopyPolicy,
+    topic: str,
+    target: TopicPartition,
+    timeout_ms: int,
 ) -> PartitionOffsets:
-    """Return the offsets of a target partition. Raises FlowError if the flow has no progress of it, KafkaError.
+    """Return the offsets of a target partition, as a copy of source ``topic``.
+
+    Raises FlowError if the flow has no progress of that, KafkaError.
 
     ``target_options`` are dotted keys, of which those of the cluster are used; ``timeout_ms`` limits each call.
     """
@@ -40,6 +47,8 @@ def open_on_target(
         progress = read_each_progress(admin, flow, [target], timeout_ms).get(target)
         if progress is None:
             raise FlowError(f"flow {flow} has no progress of {target}, and its source does not answer")
+        if not progress.is_of_topic(topic):
+            raise FlowError(f"{target} is a copy of source topic {progress.source_topic}, not of {topic}")
         topic_id = ids_of(admin.describe_topics([target.topic], timeout_ms=timeout_ms)).get(target.topic, "")
         epochs = {target: known({one.end.target.leader_epoch for one in segments})}
         ends = EpochEndCalls(admin, epochs, timeout_ms).read()[target]

@@ -121,7 +121,9 @@ class OffsetTranslator(Closing):
         copied = {
             source: found
             for source, target in readable.items()
-            if (found := progress.get(target)) is not None and found.topic_id in {"", source_ids.get(source.topic, "")}
+            if (found := progress.get(target)) is not None
+            and found.topic_id in {"", source_ids.get(source.topic, "")}
+            and found.is_of_topic(source.topic)
         }
         # A run commits no progress of a partition that holds no records.
         uncopied = {
@@ -183,11 +185,12 @@ class OffsetTranslator(Closing):
         index = OffsetIndex((), -1 if found is None else INT64_MAX, exactly_once=True)
         offsets = PartitionOffsets(index, _nothing, LogStarts(0, 0))
         offsets.is_of_copied_topic = False
-        offsets.reason = (
-            f"flow {self._flow} has no progress of {target}"
-            if found is None
-            else f"{source} is not the topic that was copied (its id was {found.topic_id})"
-        )
+        if found is None:
+            offsets.reason = f"flow {self._flow} has no progress of {target}"
+        elif found.is_of_topic(source.topic):
+            offsets.reason = f"{source} is not the topic that was copied (its id was {found.topic_id})"
+        else:
+            offsets.reason = f"{target} is a copy of source topic {found.source_topic}, not of {source.topic}"
         return offsets
 
     def _open(self, logs: KnownLogs, segments: list[Segment]) -> PartitionOffsets:

@@ -192,11 +192,13 @@ class CopyContext(Protocol):
         timeout_ms: int,
         shrunk_to: int | None,
         *,
+        source_topic: str,
         continues: bool = False,
         to_end: bool = False,
     ) -> Future[StartPosition]:
         """Check that the target holds what ``progress`` and ``mark`` say; without progress, whether it was lost.
 
+        Where another topic than ``source_topic`` was copied, a policy that starts over begins behind all that is there.
         ``continues``: who has committed it has checked it, so that only another topic or leader is checked.
         ``to_end``: whether the end of the target's log is wanted, too.
         ``shrunk_to`` is an offset at which the target has acknowledged a batch although its log had reached further.

@@ -12,14 +12,10 @@ from mirror.errors import (
     DeliveryCause,
     DeliveryPhase,
     DeliveryTimeout,
-    FlowError,
     KafkaError,
     MirrorError,
 )
 from mirror.relay.batches.output_batch import OutputBatch
-from mirror.relay.model.ranges import Range
-from mirror.relay.progress.committed import Progress
-from mirror.relay.progress.gaps import other_source_text
 
 
 class DeliveryFailure(NamedTuple):
@@ -76,13 +72,6 @@ def expiry_record(error: BaseException, output: OutputBatch | None, unix_ms: int
     if output is not None:
         fields["start"], fields["end"] = output.base_offset, output.next_offset
     return fields
-
-
-def other_source(copied: Range, progress: Progress) -> FlowError:
-    """Return the error of a range whose progress is that of another source cluster."""
-    return FlowError(
-        f"{copied.target_topic}-{copied.partition}: {other_source_text(progress, copied.source_cluster_id)}"
-    )
 
 
 def unreadable(error: MirrorError, source: TopicPartition, offset: int) -> MirrorError:

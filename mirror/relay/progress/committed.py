@@ -98,11 +98,21 @@ class Progress:
     """Set when a copy starts or starts over (ms since 1970). Anchors of another series are void."""
     beginning: Beginning | None = None
     """Where the series begins; None if that is not known: another program has committed it."""
+    source_topic: str = ""
+    """The name of the source topic; empty if that is not known: an earlier release has committed it."""
 
     @property
     def exact(self) -> bool:
         """Whether the target holds nothing behind it; otherwise it is a lower bound."""
         return self.way is Way.TRANSACTIONS or self.ended
+
+    # Invariant: Nothing is copied behind the records of another source topic, also if a rule gives its copy's name to
+    #   this one.
+    # Test: tests/relay/partition/test_machine.py::test_progress_of_another_source_topic_fails_the_copy
+    # Test: tests/alignment/test_renamed_copies_on_fakes.py::test_nothing_of_another_topic_touches_the_copy
+    def is_of_topic(self, name: str) -> bool:
+        """Return whether it is that of the source topic of this name, as far as is known."""
+        return self.source_topic in {"", name}
 
     @property
     def claim(self) -> tuple[int, int]:

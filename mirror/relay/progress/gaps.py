@@ -101,9 +101,21 @@ def find_gap(progress: Progress, topic_id: str, earliest: int, end: int, *, dive
     return None
 
 
-def other_source_text(progress: Progress, source_cluster_id: str) -> str:
-    """Return the error of a partition whose ``progress`` is not that of ``source_cluster_id``."""
+def why_other_source(progress: Progress, source_cluster_id: str, topic: str, target_topic: str) -> str:
+    """Return why ``progress`` is not that of the copy of source ``topic`` into ``target_topic``; empty if it is."""
+    if progress.source_cluster_id not in {"", source_cluster_id}:
+        return (
+            "other source: its progress on the target is from another source cluster"
+            f" ({progress.source_cluster_id}, not {source_cluster_id}); two deployments share a flow name, rename one"
+            " flow"
+        )
+    return "" if progress.is_of_topic(topic) else other_topic_text(progress.source_topic, topic, target_topic)
+
+
+def other_topic_text(copied: str, topic: str, target_topic: str) -> str:
+    """Return why source ``topic`` is not copied into ``target_topic``, which is the copy of source topic ``copied``."""
     return (
-        "other source: its progress on the target is from another source cluster"
-        f" ({progress.source_cluster_id}, not {source_cluster_id}); two deployments share a flow name, rename one flow"
+        f"other topic: target topic {target_topic} is the copy of source topic {copied}, and its name is now that of"
+        f" source topic {topic}: give {topic} another name in names, or {copied} its name back; or delete"
+        f" {target_topic}, if its records are not needed, or copy behind them with start-over = true"
     )

@@ -54,7 +54,7 @@ class FlowPreparation:
         self._lines: Final = lines
         self._findings: Final = findings
         self._check_latch: Final = check_latch
-        self._owned: Final = OwnedTopics(flow.name)
+        self._owned: Final = OwnedTopics(flow.name, source_topic=flow.source_topic)
         self._allowance: Final = Allowance()
 
     def open_watch(self) -> MirrorMakerWatch:

@@ -15,7 +15,7 @@ from mirror.client import TopicPartition
 from mirror.config.patterns import matches
 from mirror.errors import MAX_NAMES_SHOWN, FlowError
 from mirror.relay.model.ranges import Outcome, Range, RangeResult
-from mirror.relay.progress.gaps import GapKind, find_gap, other_source_text
+from mirror.relay.progress.gaps import GapKind, find_gap, why_other_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -207,12 +207,12 @@ def plan_range(
         at = progress.offset if progress else 0
         reason = f"the source partition does not answer: {seen.error}" if seen.error else NO_LEADER_TEXT
         return without_task(Outcome.FAILED, at, f"{reason}; the next run resumes from here")
-    if progress is None:
+    if progress is None or (flow.start_over and not progress.is_of_topic(seen.topic)):
         # Before the source has come to `from`, there is no position to commit.
         nothing = _needs_no_task(seen) and not (follow and seen.first <= seen.end)
         return without_task(Outcome.COMPLETE, seen.first) if nothing else range_from(seen.first)
-    if progress.source_cluster_id not in {"", source_cluster_id}:
-        return without_task(Outcome.FAILED, progress.offset, other_source_text(progress, source_cluster_id))
+    if other := why_other_source(progress, source_cluster_id, seen.topic, seen.target_topic):
+        return without_task(Outcome.FAILED, progress.offset, other)
     gap = None
     if seen.leader != NO_LEADER:
         gap = find_gap(progress, seen.topic_id, seen.earliest, seen.end, diverging=seen.diverging)

@@ -258,4 +258,4 @@ def creation_recorder(config: MirrorConfig, flow: FlowConfig) -> CreationRecorde
 
 def owned_topics(config: MirrorConfig, flow: FlowConfig) -> OwnedTopics:
     """Return what says which target topics are the flow's. Raises ConfigError."""
-    return OwnedTopics(flow.name, target_options(config, flow))
+    return OwnedTopics(flow.name, target_options(config, flow), flow.source_topic)

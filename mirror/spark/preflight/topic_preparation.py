@@ -13,6 +13,7 @@ from mirror.alignment.planned import Item
 from mirror.client import NewTopic, Outcomes, TopicDescription
 from mirror.errors import BrokerError, KafkaError
 from mirror.relay.batches.topic_config import TopicConfig, readable
+from mirror.relay.progress.gaps import other_topic_text
 from mirror.spark.ledger.topic_obstacles import Obstacle, TargetTopics, colliding, not_owned, unnameable
 from mirror.spark.preflight import target_warnings, topic_compare
 from mirror.spark.preflight.allowance import Allowance
@@ -97,7 +98,7 @@ class TopicPreparation:
         self._validate_only: Final = validate_only
         self._recorder: Final = None if validate_only else means.get("recorder")
         self._on_throttled: Final[Callable[[str], None]] = means.get("on_throttled", lambda _: None)
-        self._owned: Final = means.get("owned") or OwnedTopics(flow.name)
+        self._owned: Final = means.get("owned") or OwnedTopics(flow.name, source_topic=flow.source_topic)
         self._allowance: Final = means.get("allowance") or Allowance()
         self._check: Final[Callable[[], object]] = bool if validate_only else means.get("check", bool)
         self._planned: Final = means.get("planned")
@@ -339,6 +340,10 @@ class TopicPreparation:
         self._standings.update(self._owned.standings(self._target.admin, others))
         for name, standing in self._standings.items():
             topic = self._source_of[name]
+            other = self._owned.other_sources.get(name)
+            if other is not None and not self._flow.start_over:
+                self._add_obstacle(name, other_topic_text(other, topic, name))
+                continue
             found = not_owned(self._flow, name, standing, has=self._has(name), needed=self._needed(topic))
             if found is not None:
                 self.obstacles[topic] = found

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mirror.relay.batches.topic_config import FOREVER
-from mirror.relay.progress.gaps import GapKind, find_gap, other_source_text
+from mirror.relay.progress.gaps import GapKind, find_gap, why_other_source
 from mirror.relay.progress.target_log import is_other_topic
 from mirror.spark.planning.range_planner import NO_LEADER, NO_LEADER_TEXT
 from mirror.verify.partition_results import PartitionResult, TopicFacts, VerifyRange
@@ -106,8 +106,8 @@ def _error_of(place: Place) -> str:
         return f"the target partition does not answer: {place.target.error}"
     if progress is None:
         return ""
-    if progress.source_cluster_id not in {"", place.source_cluster_id}:
-        return other_source_text(progress, place.source_cluster_id)
+    if other := why_other_source(progress, place.source_cluster_id, source.topic, source.target_topic):
+        return other
     gap = find_gap(progress, source.topic_id, source.earliest, source.end)
     return str(gap) if gap is not None and gap.kind is not GapKind.RETENTION else ""
 

@@ -83,6 +83,7 @@ def skip_tails(
             leader_epoch=None,
             source_cluster_id=cluster_id,
             topic_id=str(topics[tp.topic].topic_id or ""),
+            source_topic=tp.topic,
             target=_end_of(config, flow, tp, timeout_ms),
             generation=now_ms,
             series=now_ms,

@@ -125,6 +125,14 @@ def test_progress_of_another_source_cluster_fails_the_copy() -> None:
     assert run.writer.commits == []
 
 
+@pytest.mark.parametrize("offset", [3, 10])
+def test_progress_of_another_source_topic_fails_the_copy(offset: int) -> None:
+    run = CopyHarness(10).opened(offset, topic="other")
+    result = run.ended_with(Outcome.FAILED)
+    assert "is the copy of source topic other, and its name is now that of source topic" in str(result.error)
+    assert run.writer.commits == []
+
+
 def test_empty_range_is_complete_and_commits_its_progress_again() -> None:
     run = CopyHarness(7, start=7).opened(7)
     assert run.context.read_position is None

@@ -44,18 +44,18 @@ def test_copies_that_are_added_share_a_description_of_their_own_topics() -> None
 
     positions = StartPositions(lookups, submit, lambda: now[0])  # type: ignore[arg-type]
     for tp in (OLD, TopicPartition("old", 1)):
-        positions.resolve_start(tp, None, None, 1_000)
+        positions.resolve_start(tp, None, None, 1_000, source_topic="")
     assert lookups.described == [None]
     positions.add_targets([NEW, NEWER])
     for tp in (NEW, NEWER, LATE):
-        positions.resolve_start(tp, None, None, 1_000)
+        positions.resolve_start(tp, None, None, 1_000, source_topic="")
     assert lookups.described == [None, {"new", "newer"}, None]
-    positions.resolve_start(NEW, None, None, 1_000)
+    positions.resolve_start(NEW, None, None, 1_000, source_topic="")
     assert lookups.described[3:] == [["new"]], "its attempt has failed"
     now[0], lookups.fails = 600, True
     positions.add_targets([TopicPartition("new", 1), TopicPartition("new", 2)])
     for number in (1, 2):
-        positions.resolve_start(TopicPartition("new", number), None, None, 1_000)
+        positions.resolve_start(TopicPartition("new", number), None, None, 1_000, source_topic="")
     assert lookups.described[4:] == [{"new"}, {"new"}], "a failed one is of no use"
 
 
@@ -116,7 +116,7 @@ def test_a_copy_that_continues_asks_only_another_leader(
 ) -> None:
     lookups = Describes(topic_id, leader_epoch)
     positions = StartPositions(lookups, at_once, lambda: 0)  # type: ignore[arg-type]
-    start = positions.resolve_start(OLD, PROGRESS, MARK, 1_000, continues=continues).result(0)
+    start = positions.resolve_start(OLD, PROGRESS, MARK, 1_000, source_topic="", continues=continues).result(0)
     assert (start.progress, start.target_end) == (PROGRESS, 50)
     assert start.mark == replace(MARK, leader_epoch=leader_epoch or MARK.leader_epoch)
     assert lookups.asked == asked
@@ -135,7 +135,7 @@ def test_end_of_the_log_is_in_the_answer_of_a_leader_that_was_compared_before(
     lookups = Describes("id", leader_epoch)
     lookups.end, lookups.leads = log_end, leads
     positions = StartPositions(lookups, at_once, lambda: 0)  # type: ignore[arg-type]
-    start = positions.resolve_start(OLD, PROGRESS, MARK, 1_000, to_end=True).result(0)
+    start = positions.resolve_start(OLD, PROGRESS, MARK, 1_000, source_topic="", to_end=True).result(0)
     assert (start.target_end, lookups.asked) == (log_end, asked)
     assert start.mark == replace(MARK, leader_epoch=max(leader_epoch or 3, leads), since=since)
 
@@ -144,7 +144,8 @@ def test_epoch_that_neither_the_description_nor_the_leader_knows_is_not_stored()
     lookups, mark = Describes("id", None), replace(MARK, leader_epoch=None)
     lookups.leads = -1
     positions = StartPositions(lookups, at_once, lambda: 0)  # type: ignore[arg-type]
-    start = positions.resolve_start(OLD, replace(PROGRESS, target=mark), mark, 1_000, to_end=True).result(0)
+    resolved = positions.resolve_start(OLD, replace(PROGRESS, target=mark), mark, 1_000, source_topic="", to_end=True)
+    start = resolved.result(0)
     assert start.mark == mark.ending_at(mark.end)
 
 
@@ -165,7 +166,7 @@ def test_marker_is_looked_for_if_the_leader_that_answers_is_another_one(
         return Future()
 
     positions = StartPositions(lookups, submit, lambda: 0)  # type: ignore[arg-type]
-    positions.resolve_start(OLD, PROGRESS, MARK, 1_000, to_end=True)
+    positions.resolve_start(OLD, PROGRESS, MARK, 1_000, source_topic="", to_end=True)
     assert suspected == [MARK.end - 1]
 
 
@@ -178,6 +179,6 @@ def test_a_copy_that_continues_notices_another_topic() -> None:
 
     lookups = Describes("another", 3)
     positions = StartPositions(lookups, submit, lambda: 0)  # type: ignore[arg-type]
-    positions.resolve_start(OLD, PROGRESS, MARK, 1_000, continues=True)
+    positions.resolve_start(OLD, PROGRESS, MARK, 1_000, source_topic="", continues=True)
     ((call, *_),) = submitted
     assert call == lookups.check_suspect_log

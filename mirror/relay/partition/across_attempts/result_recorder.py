@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from mirror.cluster.types import TopicPartition
+from mirror.errors import FlowError
 from mirror.relay.model.ranges import TROUBLE, Outcome, Range, RangeResult
 from mirror.relay.model.timeline import CopyPhase, CopyTimeline, EventName, TimelineRecorder
 from mirror.relay.model.way import Way
-from mirror.relay.partition.expiries import other_source
 from mirror.relay.progress.committed import Progress, renewal_ms
+from mirror.relay.progress.gaps import why_other_source
 from mirror.relay.progress.target_loss import LossKind, TargetLoss
 from mirror.timing import FOREVER_MS
 
@@ -72,7 +73,7 @@ class ResultRecorder:
 
     def on_progress_found(self, progress: Progress | None) -> None:
         """Record where the first attempt will begin, if it ends before: the plan may be older than ``progress``."""
-        if self.progress is None and progress is not None and not self._is_of_other_source(progress):
+        if self.progress is None and progress is not None and not self._why_other_source(progress):
             self.result.start = self.result.end = progress.offset
 
     def begin_at(self, progress: Progress) -> bool:
@@ -80,8 +81,8 @@ class ResultRecorder:
 
         Raises FlowError if the progress is that of another source.
         """
-        if self._is_of_other_source(progress):
-            raise other_source(self._range, progress)
+        if other := self._why_other_source(progress):
+            raise FlowError(f"{self._range.target_topic}-{self._range.partition}: {other}")
         first = self.progress is None
         if first:
             self.result.start = progress.offset
@@ -90,8 +91,9 @@ class ResultRecorder:
         self.result.end = progress.offset
         return first
 
-    def _is_of_other_source(self, progress: Progress) -> bool:
-        return progress.source_cluster_id not in {"", self._range.source_cluster_id}
+    def _why_other_source(self, progress: Progress) -> str:
+        copied = self._range
+        return why_other_source(progress, copied.source_cluster_id, copied.topic, copied.target_topic)
 
     def is_of_recreated_topic(self, progress: Progress) -> bool:
         """Whether the topic was deleted and recreated since ``progress``."""
@@ -124,6 +126,7 @@ class ResultRecorder:
             leader_epoch=None if leader_epoch is None or leader_epoch < 0 else leader_epoch,
             source_cluster_id=self._range.source_cluster_id,
             topic_id=self.topic_id,
+            source_topic=self._range.topic,
             time_ms=self._unix_ms(),
             # The writer replaces the way once it may commit. Until then, what was read is a lower bound or exact.
             way=Way.TRANSACTIONS if self._base is None else self._base.way,

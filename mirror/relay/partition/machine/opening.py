@@ -114,6 +114,7 @@ class Opening:
         recorder, tracker = self._parts.recorder, self._parts.target_check.tracker
         recorder.on_progress_found(found)
         copied = found is not None and found.offset >= self._parts.copy.range.end
+        copied = copied and found.is_of_topic(self._parts.copy.source.topic)
         if found is not None and copied and tracker.verified is None and not self._will_fence(found):
             # No batch will follow what the target's log may lack, and a leader that is away delays nothing.
             tracker.verified, recorder.is_committed = found.target, True
@@ -161,6 +162,7 @@ class Opening:
             mark,
             left_ms,
             self._shrunk_to,
+            source_topic=parts.copy.source.topic,
             continues=found is not None and found is self._planned,
             to_end=self._writer.way is Way.TRANSACTIONS,
         )

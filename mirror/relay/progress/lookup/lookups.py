@@ -63,7 +63,8 @@ class ClusterLookups:
         self._target: Final = target
         self._progress_topic: Final = progress_topic
         self._targets = frozenset(targets)
-        self._start_over: Final = start_over
+        self.start_over: Final = start_over
+        """Whether a copy begins again that cannot go on."""
         self._restart_recreated: Final = start_over or restart_recreated
         self._shared: Final = shared
         self._healing: Final = healing
@@ -209,7 +210,7 @@ class ClusterLookups:
         if self._target.group_offsets(group_of(self._flow, tp), [tp], timeout_ms=self._timeout_ms):
             raise ProgressChanged
         recreated = self._recreated(tp, expected, current) is not None
-        if self._start_over or (recreated and self._restart_recreated):
+        if self.start_over or (recreated and self._restart_recreated):
             known = None if record is None else record.progress
             loss = _recreation(self._flow, known, expected) if recreated and expected is not None else None
             return StartPosition(None, log.end, current, loss=loss)
@@ -259,7 +260,7 @@ class ClusterLookups:
                 return self._healing.start_at_anchor(tp, progress, mark, lost, current, self._timeout_ms)
             except FlowError as unhealed:
                 error = unhealed
-        if not self._start_over:
+        if not self.start_over:
             raise error
         return self._begin_again(tp, current, None)
 

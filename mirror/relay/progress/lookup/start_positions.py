@@ -76,10 +76,13 @@ class StartPositions:
         timeout_ms: int,
         shrunk_to: int | None = None,
         *,
+        source_topic: str,
         continues: bool = False,
         to_end: bool = False,
     ) -> Future[StartPosition]:
         """Find where the copy into ``tp`` starts, given its progress and its last known state of the target's log.
+
+        Where another topic than ``source_topic`` was copied, a flow that starts over begins behind all that is there.
 
         ``shrunk_to`` is an offset at which the log has acknowledged a batch although it had reached further. A copy
         that ``continues`` asks no leader that was compared before: only a new one may lack records.
@@ -93,7 +96,8 @@ class StartPositions:
             # To describe all topics of the task for each one that is added would cost more than all else.
             topics = self._target_topics(self._added if tp.topic in self._added else None, timeout_ms)
         self._started.add(tp)
-        if progress is not None and mark is not None:
+        starts_over = progress is not None and not progress.is_of_topic(source_topic) and lookups.start_over
+        if progress is not None and mark is not None and not starts_over:
             comparison = self._compare(tp, mark, topics, timeout_ms, continues=continues, to_end=to_end)
             return then(comparison, lambda found: self._check(tp, progress, mark, found, shrunk_to))
         bounds = lookups.target_bounds(tp, timeout_ms)
@@ -103,8 +107,8 @@ class StartPositions:
         def begin(described: TargetTopics, log: LogBounds) -> Future[StartPosition]:
             current = TargetMark(topic_id=described.topic_id(tp), end=log.end, leader_epoch=log.leader_epoch)
             if progress is not None:
-                return done(StartPosition(progress, log.end, current))
-            return self._without_progress(tp, log, mark, current)
+                return done(StartPosition(None if starts_over else progress, log.end, current))
+            return self._without_progress(tp, log, mark, current, source_topic)
 
         return then(topics, lambda described: then(bounds, lambda log: begin(described, log)))
 
@@ -186,27 +190,35 @@ class StartPositions:
     # --- without progress
 
     def _without_progress(
-        self, tp: TopicPartition, log: LogBounds, mark: TargetMark | None, current: TargetMark
+        self, tp: TopicPartition, log: LogBounds, mark: TargetMark | None, current: TargetMark, source_topic: str
     ) -> Future[StartPosition]:
         resolve = self._lookups.resolve_start
+
+        def record_in(records: ProgressRecords) -> ProgressRecord | None:
+            found = records.get(tp)
+            return found if found is not None and found.progress.is_of_topic(source_topic) else None
+
         if log.end > 0 or mark is not None:
             return then(
                 self._progress_records(),
-                lambda records: self._submit(resolve, tp, log, records.get(tp), mark, current),
+                lambda records: self._submit(resolve, tp, log, record_in(records), mark, current),
             )
 
         # This log never held a record, so no progress was lost, unless the progress topic has one of an earlier log.
         def begin(records: ProgressRecords | None) -> Future[StartPosition]:
             if records is not None:
-                return self._submit(resolve, tp, log, records.get(tp), mark, current)
-            return done(StartPosition(None, log.end, current, deferred_check=self._deferred_check(tp, current)))
+                return self._submit(resolve, tp, log, record_in(records), mark, current)
+            checked = self._deferred_check(tp, current, record_in)
+            return done(StartPosition(None, log.end, current, deferred_check=checked))
 
         first: Future[ProgressRecords | None] = then(self._read_first(), done)
         return then(or_else(first, KafkaTimeout, lambda: done(None)), begin)
 
-    def _deferred_check(self, tp: TopicPartition, current: TargetMark) -> Future[None]:
+    def _deferred_check(
+        self, tp: TopicPartition, current: TargetMark, record_in: Callable[[ProgressRecords], ProgressRecord | None]
+    ) -> Future[None]:
         def check(records: ProgressRecords) -> Future[None]:
-            self._lookups.check_recreated(tp, records.get(tp), current)
+            self._lookups.check_recreated(tp, record_in(records), current)
             return done(None)
 
         return then(self._read_until_success(), check)
