@@ -45,7 +45,7 @@ LOCK_OPTIONS := --quiet $(LOCKED) --generate-hashes --allow-unsafe --strip-extra
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
 
 .DEFAULT_GOAL := help
-.PHONY: help install brokers browser coverage dist run test check bench parts campaign murder directions switches elections faults mutations properties equality isolation memory follower lowest newcomer cluster takeovers stores lock clean
+.PHONY: help install brokers browser coverage dist run test check bench parts loss distance campaign murder directions switches elections faults mutations properties equality isolation memory follower lowest newcomer cluster takeovers stores lock clean
 .DELETE_ON_ERROR:
 
 help: ## print this
@@ -194,6 +194,12 @@ parts: brokers ## measure single parts: runs every bench_*.py in tests/benchmark
 	@set -e; for program in tests/benchmarks/bench_*.py; do \
 		echo "== $$program"; PYTHONPATH=. $(BIN)/python "$$program"; \
 	done
+
+loss: brokers ## measure what is lost with each part, and for how long, beside MirrorMaker 2 and plain Spark (Linux, root, Go; an hour)
+	PYTHONPATH=. $(BIN)/python -m tests.benchmarks.loss $(ARGUMENTS)
+
+distance: brokers ## measure how much of a wide-area link copies use, beside MirrorMaker 2 (Linux, root, Go; half an hour)
+	PYTHONPATH=. $(BIN)/python -m tests.benchmarks.wide_area $(ARGUMENTS)
 
 dist: $(PACKED) ## build what a Spark cluster needs, in dist/: the wheel, what the image installs, and mirror-env.tar.gz for --archives (EXTRAS="aws gcp")
 

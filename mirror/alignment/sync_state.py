@@ -48,6 +48,8 @@ class SyncState:
     """By kind; only kinds that the flow keeps in step."""
     not_local: int = 0
     """Records that the run has left out, because a flow has written them to the source (``origin = "local"``)."""
+    aside: int = 0
+    """Records, and batches that cannot be decoded, that the run has written to the flow's aside topic."""
 
     def after(self, kind: str, not_in_step: Mapping[str, int], problems: int, time_ms: int) -> SyncState:
         """Return the state after a round of ``kind``."""
@@ -72,7 +74,7 @@ class SyncState:
             }
             for kind, state in self.kinds.items()
         }
-        return {"kinds": kinds, "not_local": self.not_local}
+        return {"kinds": kinds, "not_local": self.not_local, "aside": self.aside}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
@@ -85,4 +87,4 @@ class SyncState:
             )
             for kind, state in values["kinds"].items()
         }
-        return cls(kinds, int(values["not_local"]))
+        return cls(kinds, int(values["not_local"]), int(values.get("aside", 0)))  # earlier versions have none

@@ -57,6 +57,7 @@ _COMMANDS: Final = {
     "offsets": _Lazy("offsets", "offsets", "Translate offsets between source and target, exactly."),
     "positions": _Lazy("positions", "app", "Translate positions in checkpoints, lists and snapshots, for engines."),
     "groups": _Lazy("groups", "groups", "Show consumer groups on both sides, and what is not in step."),
+    "aside": _Lazy("aside", "aside", "List what the target did not take, and copy it again."),
     "rehearse": _Lazy("rehearse", "rehearse", "Show what a switch to the target would cost now; carries nothing out."),
     "cutover": _Lazy("cutover", "cutover", "Move clients to the target: fence, copy the rest, prove, switch.", SPARK),
     "failover": _Lazy("failover", "failover", "Move clients to the target while the source is away."),

@@ -23,7 +23,7 @@ from mirror.verify.coverage import Coverage
 from mirror.verify.cursors import Cursor, DamagedBatch, SourceCursor, TargetCursor
 from mirror.verify.findings import EnoughFound, Findings
 from mirror.verify.history import History
-from mirror.verify.items import Item, changed_parts, is_same
+from mirror.verify.items import Item, changed_parts, digest_of, is_same
 from mirror.verify.pairing import Common, Keys, Pair, find_common, pair_up, places_of
 from mirror.verify.values import Bounds, Named, Rules, Verdict
 from mirror.wire.encode import BatchBuilder
@@ -353,6 +353,11 @@ class Comparison:
     def _left_out(self, item: Item) -> Named | None:
         """Return by which policy the flow leaves out this record; None if it does not."""
         rules, record = self._rules, item.record
+        # Invariant: A record that the target lacks is explained by the aside topic only if that has it, unchanged.
+        # Test: tests/verify/test_aside.py::test_record_that_is_not_aside_is_missing
+        aside = rules.aside.records.get(item.offset)
+        if aside is not None and (aside.digest, aside.timestamp_ms) == (digest_of(record), record.timestamp_ms):
+            return Named.SETTLED if aside.settled else Named.ASIDE
         if rules.skips_keyless and record.key is None:
             return Named.NO_KEY
         if rules.times is not None and rules.times.may_leave_out(record.timestamp_ms):

@@ -197,6 +197,11 @@ class SourceCursor(Cursor):
         if self._rules.is_left_out is not None and self._rules.is_left_out(batch):
             self.named[Named.NOT_LOCAL] += 1
             return False
+        for (start, end), settled in self._rules.aside.batches.items():
+            if start < batch.next_offset and batch.base_offset < end:
+                if not settled:
+                    self.named[Named.ASIDE_BATCHES] += 1
+                return False
         if batch.base_offset < self._copied:
             self.bytes += batch.size
             if self._hash is not None:
@@ -254,8 +259,11 @@ class TargetCursor(Cursor):
         super().__init__(fetches, bounds.target_start, bounds.target_end, rules)
 
     def _is_wanted(self, batch: AnyBatch) -> bool:
-        del batch
-        return True
+        copied = self._rules.aside.copied
+        if not copied or isinstance(batch, MessageSet) or batch.base_offset not in copied:
+            return True
+        self.named[Named.COPIED_AGAIN] += batch.count  # each is in a transaction of its own
+        return False
 
     def _items_of(self, batch: AnyBatch) -> Iterator[Item]:
         number, has_time, rules = identity(batch), not batch.has_log_append_time, self._rules

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mirror.wire.decode import Record
 from mirror.wire.decompress import MAX_DECOMPRESSED_BYTES
@@ -48,6 +48,10 @@ class Named(enum.StrEnum):
     TOO_LARGE = "records that on-too-large leaves out"
     NO_KEY = "records that on-no-key leaves out"
     UNMASKABLE = "records that on-unmaskable leaves out"
+    ASIDE = "records that are in the aside topic"
+    ASIDE_BATCHES = "batches that cannot be decoded, and are in the aside topic"
+    SETTLED = "records that went aside, and were copied again or dismissed"
+    COPIED_AGAIN = "records that were copied again from the aside topic"
     DROPPED = "records that the transform or the sample leaves out"
     APPEND_TIME = "records whose timestamps the target's brokers have set"
     ABORTED = "batches of aborted transactions"
@@ -55,10 +59,10 @@ class Named(enum.StrEnum):
     NOT_LOCAL = "batches that flows have written to the source"
 
 
-_REFUSED: Final = (Named.BAD_TIMESTAMP, Named.TOO_LARGE, Named.NO_KEY)
-LEFT_OUT: Final = (*_REFUSED, Named.UNMASKABLE)
-"""Each counts a record of the source that the flow was to copy and has left out."""
-_LACKED_BY_TARGET: Final = (Named.TARGET_COMPACTED, *_REFUSED)
+_REFUSED: Final = (Named.BAD_TIMESTAMP, Named.TOO_LARGE, Named.NO_KEY, Named.ASIDE)
+LEFT_OUT: Final = (*_REFUSED, Named.UNMASKABLE, Named.ASIDE_BATCHES)
+"""Each counts what the flow was to copy, and the target's partition lacks."""
+_LACKED_BY_TARGET: Final = (Named.TARGET_COMPACTED, Named.SETTLED, *_REFUSED)
 """Each counts a record of the source that it writes."""
 _OF_SOURCE: Final = (Kind.MISSING, Kind.ORDER, Kind.CONTENT)
 """Each is the finding of a record of the source; the others are of the target only."""
@@ -194,6 +198,28 @@ class TimeLimits:
         return self.first_copy_ms + limit_ms <= target_ms <= self.now_ms + limit_ms + _CLOCK_MARGIN_MS
 
 
+class Aside(NamedTuple):
+    """A record of the aside topic."""
+
+    digest: bytes
+    """As of :func:`mirror.verify.items.digest_of`, of the record as the flow would have written it."""
+    timestamp_ms: int
+    settled: bool
+    """Whether it was copied again, or dismissed."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsideContents:
+    """What the aside topic has of one partition."""
+
+    records: Mapping[int, Aside] = field(default_factory=dict)
+    """By source offset."""
+    batches: Mapping[tuple[int, int], bool] = field(default_factory=dict)
+    """Whether each was settled, of batches that cannot be decoded, by the source offsets [start, end)."""
+    copied: frozenset[int] = frozenset()
+    """The target offsets of records that were copied again."""
+
+
 # Invariant: The comparison loads no code of the copier: the progress and the settings of a flow reach it as values and
 #   functions.
 # Test: tests/verify/test_independence.py::test_verification_loads_nothing_of_the_copier
@@ -218,6 +244,7 @@ class Rules:
     skips_above_bytes: int | None = None
     """A record whose batch is larger may be left out; None: none is."""
     skips_keyless: bool = False
+    aside: AsideContents = AsideContents()
     window: int = DEFAULT_WINDOW
     """In so many records of each side, the next common one is looked for."""
     window_bytes: int = 32 * 1024 * 1024

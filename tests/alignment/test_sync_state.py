@@ -29,5 +29,5 @@ def test_a_round_with_problems_has_not_compared_everything() -> None:
 
 @pytest.mark.parametrize("problems", [0, 1])
 def test_a_state_survives_a_round_trip(problems: int) -> None:
-    state = SyncState(not_local=3).after("configs", {"refused": 2}, problems, 5)
+    state = SyncState(not_local=3, aside=2).after("configs", {"refused": 2}, problems, 5)
     assert SyncState.from_json(json.loads(json.dumps(state.to_json()))) == state

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.benchmarks.loss import accounting, page
+from tests.benchmarks.loss.__main__ import FILE as LOSSES
 from tests.benchmarks.loss.accounting import Exposure
+from tests.benchmarks.wide_area import page as wide_area_page
+from tests.benchmarks.wide_area.__main__ import FILE as DISTANCES
+from tests.benchmarks.wide_area.__main__ import tuned
 
 EVENT = 100.0
 
@@ -116,6 +121,17 @@ def test_the_page_shows_the_worst_of_losses_and_hides_no_failure() -> None:
     assert f"| {driver} | mirror | 2 | 40, 0.10 | 6.0 [3.0 to 9.0] |  | 0 | 7 |" in text
     assert f"| {driver} | plain Spark | 1 | 40, 0.10 | not within 330 s in 1 of 1 |" in text
     assert "- round 1, plain Spark, session processes: after driver: AssertionError: it ended" in text
+
+
+def test_the_pages_say_what_was_measured() -> None:
+    """It fails for an edit by hand, for a measurement that was not published, and for a page without one."""
+    for written, results, page_of in (
+        (page.PAGE, LOSSES, page.page),
+        (wide_area_page.PAGE, DISTANCES, lambda found: wide_area_page.page(found, tuned())),
+    ):
+        assert written.exists() == results.exists()
+        if results.exists():
+            assert written.read_text("utf-8") == page_of(json.loads(results.read_text("utf-8")))
 
 
 @pytest.mark.cluster

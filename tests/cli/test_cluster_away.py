@@ -46,6 +46,7 @@ CONFIGURATION = """
 source = "{name}-a"
 target = "{name}-b"
 topics = ["orders"]
+aside = "beside"
 [flows.f.groups]
 """
 

@@ -91,13 +91,14 @@ def test_lines_about_groups_leave_room_for_fewer_partitions() -> None:
 
 def test_one_reading_says_what_else_is_in_step_and_what_is_left_out(site: StatusHarness) -> None:
     now = site.now_ms
-    state = SyncState(not_local=1_234).after("topics", {}, 0, now - 9_000).after("acls", {}, 0, now - 60_000)
+    state = SyncState(not_local=1_234, aside=5).after("topics", {}, 0, now - 9_000).after("acls", {}, 0, now - 60_000)
     state = state.after("configs", {}, 0, now - 300_000).after("configs", {"refused": 2}, 1, now - 8_000)
     site.report_value(status_values.SYNC, state)
-    assert site.status().stdout.splitlines()[-3:] == [
+    assert site.status().stdout.splitlines()[-4:] == [
         "topics, acls in step, 60 s ago",
         "configs not in step, 8 s ago: 2 refused, 1 not-compared; last compared completely 5 min ago",
         "1,234 records left out as not local",
+        "5 records went aside: mirror aside",
     ]
     (flow,) = json.loads(site.status("--json").stdout)["flows"]
     assert flow["sync"] == state.to_json()

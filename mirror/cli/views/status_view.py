@@ -151,6 +151,7 @@ def _sync(flow: FlowStatus) -> list[Text]:
             if not state.in_step
         ),
         *([Text(f"{left_out:,} records left out as not local")] if left_out else []),
+        *([Text(f"{flow.sync.aside:,} records went aside: mirror aside", style="yellow")] if flow.sync.aside else []),
     ]
 
 

@@ -76,9 +76,10 @@ class FlowReport:
 
     @property
     def sync_state(self) -> SyncState:
-        """:attr:`sync` with the count of the records that are left out."""
+        """:attr:`sync` with the counts of the records that are left out, or went aside."""
         not_local = sum(result.skipped.get(SkipReason.NOT_LOCAL, 0) for result in self.partitions)
-        return replace(self.sync, not_local=not_local)
+        aside = sum(sum(result.aside.values()) for result in self.partitions)
+        return replace(self.sync, not_local=not_local, aside=aside)
 
     @property
     def outcome(self) -> Outcome:

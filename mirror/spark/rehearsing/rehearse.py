@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from mirror.client import TopicPartition
 from mirror.config.flow_rules import source_options
 from mirror.groups.commit_decision import Reason
+from mirror.groups.summary import counted
 from mirror.groups.sync import GroupSync
 from mirror.rehearsal.advice import Advice
 from mirror.rehearsal.coverage import Waivers
@@ -24,6 +25,7 @@ from mirror.rehearsal.limits import over_limits
 from mirror.rehearsal.readiness import Seen, group_of, in_order, rehearse_partition
 from mirror.rehearsal.values import Blocker, GroupRehearsal, Kind, Limits, Rehearsal
 from mirror.runtime.clock import SystemClock
+from mirror.spark.aside_topic import AsideTopic
 from mirror.spark.ledger.status_table import read_reported
 from mirror.spark.planning.log_sizes import LogSpan, sizes_of
 from mirror.spark.preflight.drift import compare
@@ -88,6 +90,7 @@ def rehearse(request: Request, sides: Sides) -> Rehearsal:
             [
                 *coverage(config, flow, sides, seen.offsets, request.groups),
                 *others_in_front(flow, states.values(), sync.logs),
+                *_aside(config, flow),
             ]
         )
         drift = compare(config, flow, sides).drift
@@ -265,6 +268,15 @@ def _partitions(flow: FlowConfig, seen: FlowView, failures: Mapping[TopicPartiti
         if offsets.progress is None and not is_empty and tp not in others:
             reason = seen.obstacles.get(tp, "nothing of it has been copied yet")
             yield Blocker(kind=Kind.PARTITION, name=str(tp), reason=reason, action=run)
+
+
+def _aside(config: MirrorConfig, flow: FlowConfig) -> Iterable[Blocker]:
+    """Yield the records that went aside, and that consumers of the new cluster would not get."""
+    left = [one for one in AsideTopic(config, flow).entries() if one.settlement is None] if flow.aside else []
+    if left:
+        reason = f"{counted(len(left), 'record')} that {flow.target} did not take went there"
+        action = f"mirror aside --flow {flow.name} lists them, and copies them again; or --waive {flow.aside}"
+        yield Blocker(kind=Kind.TOPIC, name=flow.aside, reason=reason, action=action)
 
 
 def _withheld(seen: FlowView) -> Iterable[str]:

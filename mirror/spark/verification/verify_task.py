@@ -18,14 +18,16 @@ from mirror.relay.origin.registry import open_origin, read_registry, registry_to
 from mirror.relay.progress.flow_topic import cluster_options
 from mirror.runtime.clock import SystemClock
 from mirror.runtime.memory.malloc_tuning import bound_heap
+from mirror.spark.aside_topic import AsideTopic
 from mirror.spark.tasks.options import FlowOptions
+from mirror.spark.verification.aside_contents import contents_of
 from mirror.verify.comparison import Comparison
 from mirror.verify.cursors import SourceCursor
 from mirror.verify.left_out import LeftOut, ReadLog
 from mirror.verify.log_reader import LogPart, LogReader
 from mirror.verify.partition_results import PartitionResult, VerifyRange
 from mirror.verify.proof import against_digest
-from mirror.verify.values import NOT_COPIED_YET, Named, Rules, TimeLimits, Uncompared, Verdict
+from mirror.verify.values import NOT_COPIED_YET, AsideContents, Named, Rules, TimeLimits, Uncompared, Verdict
 from mirror.wire.records import Batch
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ def verify_ranges(config: MirrorConfig, flow: FlowConfig, task: VerifyTask) -> I
         if origin is not None:
             clients.enter_context(origin)
         rules = _rules(flow, task)
+        aside = contents_of(AsideTopic(config, flow).records()) if flow.aside else {}
         if origin is not None:
             own = read_registry(registry_topic(sides[1]), timeout_ms, flow.name).ids_of_flow
             rules = replace(rules, is_own=lambda batch: isinstance(batch, Batch) and batch.producer_id in own)
@@ -93,6 +96,7 @@ def verify_ranges(config: MirrorConfig, flow: FlowConfig, task: VerifyTask) -> I
         target.expect(LogPart(one.target_tp, one.bounds.target_start, one.bounds.target_end) for one in task.ranges)
         for range_ in task.ranges:
             of_range = _rules_of(range_, rules, flow, origin, clock.unix_ms())
+            of_range = replace(of_range, aside=aside.get((range_.topic, range_.partition), AsideContents()))
             yield _verify(source, target, range_, of_range, _rules_back(config, flow, range_))
 
 
@@ -185,7 +189,7 @@ def _rules_of(range_: VerifyRange, rules: Rules, flow: FlowConfig, origin: Local
         is_left_out=finder,
         source_compacted=range_.facts.source_compacted,
         target_compacted=range_.facts.target_compacted,
-        times=None if flow.on_bad_timestamp == "fail" else limits,
+        times=limits if flow.on_bad_timestamp in {"skip", "clamp"} else None,
         skips_above_bytes=range_.facts.max_message_bytes if flow.on_too_large == "skip" else None,
         skips_keyless=range_.facts.target_compacted and flow.on_no_key == "skip",
     )

@@ -47,6 +47,10 @@ _WRITTEN: Final = (
     "*.svg",
     "tests/benchmarks/side_by_side/results.json",
     "tests/benchmarks/results-plain-spark.json",
+    "tests/benchmarks/LOSS.md",
+    "tests/benchmarks/loss/results.json",
+    "tests/benchmarks/WIDE_AREA.md",
+    "tests/benchmarks/wide_area/results.json",
 )
 """What the benchmarks themselves write: a change of these does not change what is measured."""
 

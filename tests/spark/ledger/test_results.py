@@ -214,6 +214,7 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
             "skipped": {},
             "deep": {"offset gaps": 3},
             "gaps": {"retention": 7},
+            "aside": {},
             "expiries": [EXPIRY],
             "target_losses": [],
             "retries": 1,
@@ -239,7 +240,7 @@ def test_the_summary_has_its_documented_shape(tmp_path: Path) -> None:
         "configs": None,
         "deletions": None,
         "acls": None,
-        "sync": {"kinds": {}, "not_local": 0},
+        "sync": {"kinds": {}, "not_local": 0, "aside": 0},
         "index_bytes": None,
         "evidence": {},
     }

@@ -1,6 +1,6 @@
 """How much of a wide-area link a copy uses, by where the copier runs and how it is tuned.
 
-    PYTHONPATH=. python tests/benchmarks/bench_wide_area.py [--rounds 1] [--seconds 25] [--line clean ...]
+    PYTHONPATH=. python -m tests.benchmarks.wide_area [--rounds 1] [--seconds 25] [--line clean ...]
         [--place pull ...] [--brokers default ...] [--copier mirror ...] [--minutes 60]
 
 A link of 200 Mbit/s and a round trip of 100 ms, which loses no packets (``clean``) or one of a thousand (``lossy``),
@@ -11,7 +11,7 @@ arrived, how many bytes of records a second were appended to the target, as a pa
 and TCP are not counted: no copy reaches 0.96. Without losses both senders use cubic, with losses BBR, beside which
 ``lossy-cubic`` shows what cubic makes of it.
 
-Needs root on Linux (a network namespace, TUN devices), Go and Java. Each run is added to results-wide-area.json, with
+Needs root on Linux (a network namespace, TUN devices), Go and Java. Each run is added to ``results.json``, with
 the commit; what is there is not measured again. WIDE_AREA.md is written of it. After ``--minutes`` no run begins.
 """
 
@@ -42,10 +42,10 @@ from tests.benchmarks.mirrormaker import LOGGING, mirrormaker_jars
 from tests.benchmarks.network.links import Line, Link, Namespace, network
 from tests.benchmarks.side_by_side import mirrormaker_settings
 from tests.benchmarks.side_by_side.results import invocation
-from tests.benchmarks.wide_area_page import PAGE, page
+from tests.benchmarks.wide_area.page import PAGE, page
 from tests.polling import eventually
 
-FILE: Final = Path(__file__).with_name("results-wide-area.json")
+FILE: Final = Path(__file__).with_name("results.json")
 TOPIC: Final = "orders"
 PARTITIONS: Final = 8
 MBIT: Final = 200.0

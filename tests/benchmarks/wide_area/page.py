@@ -10,7 +10,7 @@ from typing import Any, Final
 from tests.benchmarks.latency_table.page import where
 from tests.benchmarks.side_by_side.statistics import Spread
 
-PAGE: Final = Path(__file__).with_name("WIDE_AREA.md")
+PAGE: Final = Path(__file__).parents[1] / "WIDE_AREA.md"
 WANTED: Final = 0.8
 LINES: Final = {
     "clean": "no losses, cubic",
@@ -26,7 +26,7 @@ COPIERS: Final = {
     "mirrormaker-tuned": "MirrorMaker 2, tuned",
 }
 _INTRODUCTION: Final = """\
-Made by `python -m tests.benchmarks.bench_wide_area`; nothing here is written by hand. How much of a link of 200
+Made by `python -m tests.benchmarks.wide_area`; nothing here is written by hand. How much of a link of 200
 Mbit/s with a round trip of 100 ms a copy of a backlog uses: bytes of records that the target gets, divided by the
 link's rate. Headers of IP, TCP and Kafka are not counted: nothing reaches 0.96. A program joins two TUN devices
 (delay, rate, a queue of 100 ms, losses), the kernel's TCP is on both sides, and only what copier and far cluster send

@@ -1,0 +1,1 @@
+"""How much of a wide-area link a copy uses."""
