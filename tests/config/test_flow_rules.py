@@ -27,6 +27,17 @@ AT_LEAST_ONCE = 'delivery = "at-least-once"\n'
             AT_LEAST_ONCE + 'producer."transactional.id" = "x"',
             'producer."transactional.id" = "x": each partition has a',
         ),
+        ('on-no-key = "aside"', 'on-no-key = "aside": needs aside = "TOPIC"'),
+        ('aside = "a topic"', 'aside = "a topic": must be a topic\'s name'),
+        ('aside = "mirror-offsets.f.internal"', "must be a topic of its own, since a flow keeps its own records there"),
+        (
+            'aside = "beside"\nexactly-once-by = "sequences"',
+            'aside = "beside": must not be set with exactly-once-by = "sequences"',
+        ),
+        (
+            'aside = "beside"\non-corrupt = "aside"\ntransform = "a:b"',
+            'on-corrupt = "aside": must be "fail" with transform',
+        ),
         ('producer."compression.type" = "lz4"', 'producer."compression.type" = "lz4": batches are passed on as they'),
         (
             'consumer."isolation.level" = "read_uncommitted"',

@@ -39,6 +39,14 @@ def test_a_topic_that_came_from_a_cluster_does_not_go_back_to_it(topic: str, tar
     )
 
 
+def test_no_topic_is_copied_into_the_one_for_records_that_go_aside() -> None:
+    one = flow("identity", aside="beside")
+    assert one.left_out("beside") == "beside on B is kept for records that go aside"
+    assert one.includes("orders")
+    within = flow(target="A", names={"orders": "copy"}, aside="beside")
+    assert within.left_out("beside") == "beside on A is kept for records that go aside"
+
+
 def test_with_identity_names_say_nothing() -> None:
     assert flow("identity").includes("B.orders")
 

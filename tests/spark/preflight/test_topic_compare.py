@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.relay.batches.topic_config import FOREVER, TopicConfig
-from mirror.spark.preflight.topic_compare import flow_topic_warnings, warnings
+from mirror.spark.preflight.topic_compare import aside_warnings, flow_topic_warnings, warnings
 from tests.spark.planning.test_range_planner import flow
 
 DEFAULTS = {
@@ -26,6 +26,17 @@ HOUR = 3_600_000
 
 def warnings_of(source: TopicConfig = PLAIN, target: TopicConfig = PLAIN, **of_flow: object) -> list[str]:
     return warnings(flow("f", "a", "b", **of_flow), {"a.orders": (source, target)})
+
+
+def test_aside_topic_that_does_not_keep_or_take_all_records_is_said() -> None:
+    kept = {**DEFAULTS, "retention.ms": "-1", "max.message.bytes": "100000000"}
+    assert list(aside_warnings("beside", kept, "records")) == []
+    (line,) = aside_warnings("beside", {**kept, "retention.ms": "3600000"}, "records")
+    assert line.startswith("topic beside has retention.ms = 3600000 (1 hours): records are deleted then")
+    (line,) = aside_warnings("beside", {**kept, "cleanup.policy": "compact"}, "records")
+    assert line == "topic beside has cleanup.policy = compact: records have to be kept; set delete"
+    (line,) = aside_warnings("beside", {**kept, "max.message.bytes": "5"}, "records")
+    assert "has max.message.bytes = 5: a larger record fails its partition" in line
 
 
 def test_a_plain_pair_gives_no_lines() -> None:
