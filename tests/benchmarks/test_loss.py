@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mirror.config.load import load
 from tests.benchmarks.loss import accounting, page
 from tests.benchmarks.loss.__main__ import FILE as LOSSES
 from tests.benchmarks.loss.accounting import Exposure
 from tests.benchmarks.wide_area import page as wide_area_page
+from tests.benchmarks.wide_area.__main__ import COPIERS, Job, tuned
 from tests.benchmarks.wide_area.__main__ import FILE as DISTANCES
-from tests.benchmarks.wide_area.__main__ import tuned
 
 EVENT = 100.0
 
@@ -132,6 +134,13 @@ def test_the_pages_say_what_was_measured() -> None:
         assert written.exists() == results.exists()
         if results.exists():
             assert written.read_text("utf-8") == page_of(json.loads(results.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("copier", ["mirror", "mirror-tuned"])
+def test_a_copy_over_a_wide_area_has_a_configuration_that_is_taken(copier: str, tmp_path: Path) -> None:
+    """Otherwise it would only show after minutes, as a copier that does not begin."""
+    COPIERS[copier](copier, Job("c1", "127.0.0.1:1", "127.0.0.1:2", tmp_path))
+    assert [*load(tmp_path / "mirror.toml", environ={}).flows] == ["c1"]
 
 
 @pytest.mark.cluster

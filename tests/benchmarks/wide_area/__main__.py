@@ -86,27 +86,31 @@ class Job:
 Command = Sequence[str | Path]
 
 TUNED: Final = {
-    "mirror-tuned": {
-        "source": {"fetch.max.bytes": 128 * _MIB, "max.partition.fetch.bytes": 8 * _MIB},
-        "target": {"buffer.memory": 128 * _MIB, "connections.per.broker": 16},
-    }
+    "consumer": {"fetch.max.bytes": 128 * _MIB, "max.partition.fetch.bytes": 8 * _MIB},
+    "producer": {"buffer.memory": 128 * _MIB},
 }
-"""What is set for our copies, by cluster."""
+"""What is set for the flow of our tuned copy, by its clients."""
+CONNECTIONS: Final = {"connections.per.broker": 16}
+"""What is set for its target."""
 TASKS: Final = {"mirror-tuned": 4}
 """Spark's slots, each of which has a task with connections of its own; 2 otherwise."""
 
 
 def _mirror(name: str, job: Job) -> Command:
-    keys = TUNED.get(name, {"source": {}, "target": {}})
-    lines = []
-    for cluster, address, side in ((job.alias, job.source, "source"), ("target", job.target, "target")):
-        lines += [f"[clusters.{cluster}]", f'"bootstrap.servers" = "{address}"']
-        lines += [f'"{key}" = {value}' for key, value in keys[side].items()]
+    tuned = name == "mirror-tuned"
+    lines = [f"[clusters.{job.alias}]", f'"bootstrap.servers" = "{job.source}"']
+    lines += ["[clusters.target]", f'"bootstrap.servers" = "{job.target}"', *(_lines(CONNECTIONS) if tuned else ())]
     lines += [f"[flows.{job.alias}]", f'source = "{job.alias}"', 'target = "target"', f'topics = ["{TOPIC}"]']
+    for client, keys in TUNED.items() if tuned else ():
+        lines += [f"[flows.{job.alias}.{client}]", *_lines(keys)]
     config = job.folder / "mirror.toml"
     config.write_text("\n".join(lines) + "\n", encoding="utf-8")
     command: list[str | Path] = [sys.executable, "-m", "mirror.cli", "stream", "--config", config]
     return [*command, "--report-dir", job.folder / "report", "--master", f"local[{TASKS.get(name, 2)},4]"]
+
+
+def _lines(keys: Mapping[str, int]) -> list[str]:
+    return [f'"{key}" = {value}' for key, value in keys.items()]
 
 
 def _mirrormaker(name: str, job: Job) -> Command:
@@ -300,12 +304,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def tuned() -> list[str]:
     """Return what the tuned copiers have, a line for each."""
-    ours = "; ".join(
-        f"{side}: {', '.join(f'`{key} = {value}`' for key, value in keys.items())}"
-        for side, keys in TUNED["mirror-tuned"].items()
-    )
+    keys = {**TUNED["consumer"], **TUNED["producer"], **CONNECTIONS}
+    ours = ", ".join(f"`{key} = {value}`" for key, value in keys.items())
     theirs = ", ".join(f"`{key} = {value}`" for key, value in sorted(_wide("SOURCE").items()))
-    return [f"- mirror tuned: `--master local[{TASKS['mirror-tuned']}]`; {ours}.", f"- MirrorMaker 2 tuned: {theirs}."]
+    return [f"- mirror tuned: `--master local[{TASKS['mirror-tuned']}]`, {ours}.", f"- MirrorMaker 2 tuned: {theirs}."]
 
 
 def _add(results: dict[str, Any], made: Site, run: dict[str, Any]) -> None:
