@@ -46,9 +46,7 @@ def harm(pair: TwoClusters, uneasy_cluster: Cluster) -> Harm:
     eventually(lambda: list(log.glob("*.log")), what="the partition's first segment")
     try:
         uneasy_cluster.kill(2)
-        eventually(
-            lambda: pair.source.in_sync(harm.cut) == {1}, within_s=20, what="broker 1 is the only replica in sync"
-        )
+        eventually(lambda: pair.source.in_sync(harm.cut) == {1}, what="broker 1 is the only replica in sync")
         put(pair, harm.cut, 50, 50)
         pair.complete(harm.cut)
         data = bytearray()
@@ -62,7 +60,7 @@ def harm(pair: TwoClusters, uneasy_cluster: Cluster) -> Harm:
             segment.with_suffix(f".{suffix}").unlink()
         uneasy_cluster.kill(1)
         uneasy_cluster.restart(2)
-        eventually(lambda: pair.source.leader(harm.cut) == 2, within_s=20, what="broker 2 is elected uncleanly")
+        eventually(lambda: pair.source.leader(harm.cut) == 2, what="broker 2 is elected uncleanly")
     finally:
         for broker in (1, 2):
             if broker not in uneasy_cluster.pids:

@@ -47,7 +47,7 @@ def test_compacted_topic_with_tombstones_is_copied(pair: TwoClusters) -> None:
         batches = pair.source.batches(topic)
         return batches[0].base_offset > 0 and any(batch.attributes & DELETE_HORIZON for batch in batches)
 
-    eventually(compacted, within_s=25, what="the cleaner has compacted the log")
+    eventually(compacted, what="the cleaner has compacted the log")
     write_batches(pair.source.address, topic, [batch_of(last, "snappy")])
     (planned,) = pair.ranges(topic)
     (result,) = pair.complete([planned])

@@ -76,7 +76,7 @@ def _compacted(pair: TwoClusters, _: Writers, topic: str, turn: int) -> None:
         found = [one for one in pair.source.batches(topic) if one.base_offset >= start]
         return sum(int(one.count) for one in found if one.count > 1) < len(records)
 
-    eventually(compacted, within_s=25, what="the cleaner has compacted the log")
+    eventually(compacted, what="the cleaner has compacted the log")
 
 
 Kind = Callable[[TwoClusters, Writers, str, int], None]

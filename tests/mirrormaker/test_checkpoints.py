@@ -172,7 +172,7 @@ def test_nothing_is_written_before_the_last_records_are_acknowledged(site: Site)
     assert site.write(ORDERS, at(5, 7), wait_ms=0) == 1
     assert site.writer.write({ORDERS: at(6, 8), CLICKS: at(1, 1)}, 0) == 0
     held.release()
-    eventually(lambda: site.writer.write({}, 10) == 2, within_s=20, what="the next two")
+    eventually(lambda: site.writer.write({}, 10) == 2, what="the next two")
     assert [checkpoint for _, checkpoint in site.written()] == [Checkpoint(5, 7), Checkpoint(6, 8), Checkpoint(1, 1)]
 
 

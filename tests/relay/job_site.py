@@ -113,7 +113,7 @@ class JobSite:
                 one for one in self.reported(partition) if (one.state, one.version) == (SETTLED, self.table.version)
             ]
 
-        eventually(lambda: bool(found()), within_s=20, what=f"the settled report of {partition}")
+        eventually(lambda: bool(found()), what=f"the settled report of {partition}")
         report = found()[-1]
         self.table.on_settled(report.target, report.version)
         return report
@@ -149,7 +149,6 @@ class JobSite:
         for each in partitions or self.written:
             eventually(
                 lambda each=each: len(self.pair.values(each)) >= self.written[each],  # type: ignore[misc]
-                within_s=20,
                 what=f"{self.written[each]} records of {each}",
             )
 
@@ -173,7 +172,6 @@ class JobSite:
         for each in partitions or self.written:
             eventually(
                 lambda each=each: self.progress(each).offset == self.written[each],  # type: ignore[misc]
-                within_s=20,
                 what=f"the progress of {each}",
             )
 

@@ -147,7 +147,6 @@ def renewed(site: JobSite, since_ms: int) -> None:
 
     eventually(
         lambda: all(written_ms(site.progress(each)) >= since_ms for each in site.written),
-        within_s=20,
         what="the claims",
     )
 
@@ -184,7 +183,7 @@ def test_a_task_that_cannot_begin_stops_with_its_flow(
     _begins_again_soon(monkeypatch)
     asked = _never_answers(site)
     task = site.begin(0)
-    eventually(lambda: len(asked) >= 4, within_s=20, what="two attempts")
+    eventually(lambda: len(asked) >= 4, what="two attempts")
     site.announce(**stop)
     results = task.result(20)
     assert {(one.outcome, one.records) for one in results} == {(Outcome.UNFINISHED, 0)}
@@ -336,7 +335,7 @@ def test_a_fenced_copy_waits_until_the_control_record_names_its_run(
     site.write(0)
     eventually(lambda: site.reported(0) and site.reported(0)[-1].state == Outcome.FENCED, what="the fence")
     fences, reads = site.fences, len(unread)
-    eventually(lambda: len(unread) > reads + 20, within_s=20, what="reads of the control record")
+    eventually(lambda: len(unread) > reads + 20, what="reads of the control record")
     assert site.fences == fences, "it does not know whether another run has taken over"
     site.pair.target.control.clear()
     site.copied(0)
@@ -365,7 +364,7 @@ def test_the_progress_of_all_partitions_is_read_together(monkeypatch: pytest.Mon
             found = [report for report in site.reports if isinstance(report, PartitionReport)]
             return {report.target for report in found if report.result.end == 1}
 
-        eventually(lambda: len(opened()) == 24, within_s=20, what="all partitions")
+        eventually(lambda: len(opened()) == 24, what="all partitions")
         progress = [
             call
             for call in site.pair.target.calls(Api.OFFSET_FETCH)[before:]

@@ -46,7 +46,7 @@ def test_what_is_appended_until_the_fence_is_not_sent_again(
     site.write(1)
     with ThreadPoolExecutor() as pool:
         earlier = pool.submit(site.copy)
-        eventually(lambda: produced, within_s=10, what="a batch of the earlier attempt")
+        eventually(lambda: produced, what="a batch of the earlier attempt")
         for offsets in site.pair.target.groups.values():
             offsets.pop(TARGET, None)
         site.options = {"exactly_once_by": by}

@@ -34,9 +34,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[JobSite]:
 def rules_read(site: JobSite) -> None:
     """Wait until the rules were read that apply now."""
     calls = len(site.pair.source.calls(Api.DESCRIBE_CONFIGS))
-    eventually(
-        lambda: len(site.pair.source.calls(Api.DESCRIBE_CONFIGS)) >= calls + 3, within_s=20, what="the configurations"
-    )
+    eventually(lambda: len(site.pair.source.calls(Api.DESCRIBE_CONFIGS)) >= calls + 3, what="the configurations")
 
 
 def test_the_way_follows_the_configuration_of_the_topic(site: JobSite) -> None:
