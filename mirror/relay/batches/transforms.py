@@ -31,15 +31,34 @@ def _for_tests(masking: Masking, own: Transform | None) -> Transform:
     """Return the transform of a test copy, which masks what the flow's ``own`` gives."""
     sample, masks = Sample(share_of(masking.sample)), RecordMasks(masking)
 
+    shown = own if own is None or not masking.masks else _without_texts(own)
+
     def call(record: Record) -> Record | None:
         if not sample.has(record):
             return None
-        if own is None:
+        if shown is None:
             return masks.masked(record)
-        copy = transformed(own, record)
+        copy = transformed(shown, record)
         return None if copy is None else masks.masked(copy._replace(offset=record.offset))
 
     call.__module__, call.__qualname__ = ("test-copy", "mask") if own is None else _name_of(own)
+    return call
+
+
+# Invariant: No error of a test copy has anything of a record: of what its transform raises, only the type is shown.
+# Test: tests/relay/masking/test_record_masks.py::test_errors_of_a_transform_show_nothing_that_is_masked
+def _without_texts(own: Transform) -> Transform:
+    """Return ``own`` with errors that do not have the texts of its exceptions, which often quote what they refuse."""
+
+    def call(record: Record) -> Record | None:
+        try:
+            return own(record)
+        except Exception as error:  # noqa: BLE001 - a user's code may raise anything
+            kind = type(error).__name__
+        problem = f"failed with {kind}, whose text is hidden since it may have what the masks hide,"
+        raise transform_error(own, record.offset, problem)
+
+    call.__module__, call.__qualname__ = _name_of(own)
     return call
 
 

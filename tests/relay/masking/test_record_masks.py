@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import pickle
+import traceback
 from collections.abc import Mapping
 from typing import Final
 
@@ -208,9 +209,23 @@ def test_the_sample_is_drawn_first_then_the_transform_then_the_masks() -> None:
     assert made.dropped == {DROPPED_BY_TRANSFORM: 400 - len(drawn)}
 
 
+def refuses(record: Record) -> Record:
+    raise ValueError(f"unexpected {record.value!r}")
+
+
+def test_errors_of_a_transform_show_nothing_that_is_masked() -> None:
+    source = gappy([(b"k", b"ann@example.com", [], TIME)], [1], "none", 7, 0)
+    own = f"{__name__}:refuses"
+    with pytest.raises(FlowError, match=r"refuses failed with ValueError, .* at offset 7") as raised:
+        reencode([source], ReencodeSpec(transform=transform(masking({"value:$.a": "null"}), own)))
+    assert "ann@" not in "".join(traceback.format_exception(raised.value))
+    with pytest.raises(FlowError, match=r"ann@example.com"):  # a mere sample hides nothing
+        reencode([source], ReencodeSpec(transform=transform(masking({}, "99.999999%"), own)))
+
+
 def test_errors_of_the_flow_s_transform_name_it() -> None:
     failing = transform(masking({"value:$.a": "null"}), "operator:index")
-    with pytest.raises(FlowError, match="transform _operator:index failed at offset 7: TypeError"):
+    with pytest.raises(FlowError, match=r"transform _operator:index failed with TypeError, .* at offset 7"):
         reencode([gappy([(b"k", b"{}", [], TIME)], [1], "none", 7, 0)], ReencodeSpec(transform=failing))
 
 
