@@ -94,13 +94,14 @@ class AsideTopic:
     def dismiss(self, chosen: Callable[[Place], bool]) -> list[Place]:
         """Settle the chosen records that are not settled; return them. Raises KafkaError, FlowHeld."""
         with self._fencing_producer() as producer:
-            found = [one.record.place for one in self.entries() if one.settlement is None and chosen(one.record.place)]
+            left = [one.record for one in self.entries() if one.settlement is None]
+            found = [one for one in left if chosen(one.place)]
             if found:
                 producer.begin_transaction()
-                for place in found:
-                    self._settle(producer, Settlement(DISMISSED, self._flow.name, place))
+                for one in found:
+                    self._settle(producer, Settlement(DISMISSED, self._flow.name, *one.identity))
                 producer.commit_transaction(self._timeout_ms)
-            return found
+            return [one.place for one in found]
 
     # Invariant: A record of the aside topic is copied again in one transaction with its settlement, behind a fence.
     # Test: tests/verify/test_aside_on_brokers.py::test_records_are_copied_again_once
@@ -115,11 +116,11 @@ class AsideTopic:
         """
         copied, refused = list[Settlement](), dict[Place, str]()
         with self._fencing_producer() as producer:
-            done = set() if repeat else {one.record.place for one in self.entries() if one.settlement is not None}
+            done = set() if repeat else {one.record.identity for one in self.entries() if one.settlement is not None}
             for one in self.records():
-                if isinstance(one, Settlement) or one.place in done or not chosen(one.place):
+                if isinstance(one, Settlement) or one.identity in done or not chosen(one.place):
                     continue
-                done.add(one.place)
+                done.add(one.identity)
                 try:
                     copied.append(self._copy(producer, one))
                 except (BrokerError, FlowError) as error:
@@ -146,7 +147,7 @@ class AsideTopic:
             )
             producer.flush(self._timeout_ms)
             offset = sent.result().offset
-            settlement = Settlement(COPIED, self._flow.name, one.place, one.target_topic, offset)
+            settlement = Settlement(COPIED, self._flow.name, *one.identity, one.target_topic, offset)
             self._settle(producer, settlement)
             producer.commit_transaction(self._timeout_ms)
         except KafkaError as error:
@@ -194,15 +195,15 @@ def entries_of(records: Iterable[AsideRecord | Settlement]) -> list[AsideEntry]:
 
     A record may be there twice: at least once, or after a loss of the target had been mended.
     """
-    found = dict[Place, AsideEntry]()
-    settled = dict[Place, Settlement]()
+    found = dict[tuple[Place, int], AsideEntry]()
+    settled = dict[tuple[Place, int], Settlement]()
     for one in records:
         if isinstance(one, Settlement):
-            settled[one.place] = one
-        elif one.place not in found:
+            settled[one.identity] = one
+        elif one.identity not in found:
             size = len(one.key or b"") + len(one.value or b"")
-            found[one.place] = AsideEntry(replace(one, key=None, value=None, headers=()), size)
-    return [replace(one, settlement=settled.get(place)) for place, one in found.items()]
+            found[one.identity] = AsideEntry(replace(one, key=None, value=None, headers=()), size)
+    return [replace(one, settlement=settled.get(identity)) for identity, one in found.items()]
 
 
 def unknown_of(names: Collection[str], entries: Iterable[AsideEntry]) -> list[str]:

@@ -17,6 +17,7 @@ from tests.verify.logs import TARGET_BASE, by_tens, copied, found_in, log_of, nu
 
 RECORDS = [numbered(number) for number in range(30)]
 PLACE = Place("c", "t", 0, 12)
+TIME_MS = RECORDS[12][3]
 
 
 def aside_of(number: int, **changed: object) -> AsideRecord:
@@ -60,7 +61,7 @@ def test_record_that_is_not_aside_is_missing(found: tuple[AsideRecord, ...]) -> 
 
 def test_record_that_was_copied_again_is_no_foreign_one() -> None:
     target = [*copied(by_tens(without(12))), batch_at(TARGET_BASE + 29, [RECORDS[12]], producer=(9, 0, 0))]
-    again = Settlement(COPIED, "f", PLACE, "t", TARGET_BASE + 29)
+    again = Settlement(COPIED, "f", PLACE, TIME_MS, "t", TARGET_BASE + 29)
     verdict = verdict_of(log_of(by_tens(RECORDS)), target, rules_of(aside_of(12), again))
     assert (verdict.equal, verdict.named) == (True, {Named.SETTLED: 1, Named.COPIED_AGAIN: 1})
     verdict = verdict_of(log_of(by_tens(RECORDS)), target, rules_of(aside_of(12)))
@@ -76,7 +77,7 @@ def test_damaged_batch_that_is_aside_ends_no_comparison() -> None:
     target = copied(by_tens(without(*range(10, 20))))
     verdict = verdict_of(log, target, rules_of(found))
     assert (verdict.equal, verdict.complete, verdict.named) == (True, True, {Named.ASIDE_BATCHES: 1})
-    settled = rules_of(found, Settlement(DISMISSED, "f", found.place))
+    settled = rules_of(found, Settlement(DISMISSED, "f", *found.identity))
     assert verdict_of(log, target, settled).named == {}
     assert not verdict_of(log, target, rules_of()).complete
 
@@ -85,7 +86,7 @@ def test_damaged_batch_that_is_aside_ends_no_comparison() -> None:
 
 
 def test_each_record_is_listed_once_with_its_last_settlement() -> None:
-    first, again = Settlement(DISMISSED, "f", PLACE), Settlement(COPIED, "f", PLACE, "t", 40)
+    first, again = Settlement(DISMISSED, "f", PLACE, TIME_MS), Settlement(COPIED, "f", PLACE, TIME_MS, "t", 40)
     entries = entries_of([aside_of(12), aside_of(13), aside_of(12, aside_ms=9), first, again])
     assert [(one.record.place.offset, one.state, one.record.aside_ms) for one in entries] == [
         (12, COPIED, 5),
@@ -94,6 +95,15 @@ def test_each_record_is_listed_once_with_its_last_settlement() -> None:
     assert entries[0].size == len(RECORDS[12][0] or b"") + len(RECORDS[12][1] or b"")
     assert entries[0].record.value is None, "the list holds no content"
     assert unknown_of(["t-0@12", "t-0@99"], entries) == ["t-0@99"]
+
+
+def test_record_of_a_topic_that_was_made_again_is_another_one() -> None:
+    old = aside_of(12, timestamp_ms=1, value=b"old")
+    settled = Settlement(COPIED, "f", *old.identity, "t", 40)
+    entries = entries_of([old, settled, aside_of(12)])
+    assert [one.state for one in entries] == [COPIED, "aside"]
+    log, target = log_of(by_tens(RECORDS)), copied(by_tens(without(12)))
+    assert verdict_of(log, target, rules_of(old, settled, aside_of(12))).named == {Named.ASIDE: 1}
 
 
 def test_contents_are_those_of_records_as_they_were_read() -> None:

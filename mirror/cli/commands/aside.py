@@ -94,12 +94,12 @@ def _print(entries: list[AsideEntry], refused: dict[Place, str], *, as_json: boo
     for one in entries:
         record = one.record
         table.add_row(
-            Text(str(record.place)),
-            record.reason,
+            Text(printable(str(record.place))),
+            Text(printable(record.reason)),
             time_text(record.timestamp_ms),
             decimal(one.size),
             ago(record.aside_ms, now_ms),
-            one.state,
+            Text(printable(one.state)),
         )
     Terminal().print(table)
 

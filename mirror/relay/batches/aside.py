@@ -103,6 +103,11 @@ class AsideRecord:
     headers: tuple[Header, ...]
     """Its own."""
 
+    @property
+    def identity(self) -> tuple[Place, int]:
+        """What tells it from all others: a topic that was made again has other records at the same offsets."""
+        return self.place, self.timestamp_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
@@ -112,9 +117,16 @@ class Settlement:
     """:data:`COPIED` or :data:`DISMISSED`."""
     flow: str
     place: Place
+    timestamp_ms: int
+    """That of the record, in ms since 1970."""
     target_topic: str = ""
     target_offset: int = -1
     """Where the record was copied to, in the partition of the same number."""
+
+    @property
+    def identity(self) -> tuple[Place, int]:
+        """That of the record."""
+        return self.place, self.timestamp_ms
 
     def headers(self) -> tuple[Header, ...]:
         """Return the headers of its record, which has neither key nor value."""
@@ -125,6 +137,7 @@ class Settlement:
             _TOPIC: self.place.topic,
             _PARTITION: self.place.partition,
             _OFFSET: self.place.offset,
+            _TIMESTAMP: self.timestamp_ms,
             _TARGET: self.target_topic,
             _TARGET_OFFSET: self.target_offset,
         }
@@ -141,7 +154,7 @@ def parse(record: Record) -> AsideRecord | Settlement | None:
         place = Place(values[_CLUSTER], values[_TOPIC], int(values[_PARTITION]), int(values[_OFFSET]))
         if SETTLED in values:
             target = values[_TARGET], int(values[_TARGET_OFFSET])
-            return Settlement(values[SETTLED], values[_FLOW], place, *target)
+            return Settlement(values[SETTLED], values[_FLOW], place, int(values[_TIMESTAMP]), *target)
         return AsideRecord(
             reason=values[REASON],
             flow=values[_FLOW],

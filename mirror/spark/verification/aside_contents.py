@@ -30,13 +30,15 @@ def contents_of(found: Iterable[AsideRecord | Settlement]) -> dict[tuple[str, in
             of.batches.setdefault((place.offset, one.end), False)
         else:
             as_written = Record(place.offset, one.timestamp_ms, one.key, one.value, one.headers)
-            of.records.setdefault(place.offset, Aside(digest_of(as_written), one.timestamp_ms, settled=False))
+            known = of.records.get(place.offset)
+            if known is None or known.timestamp_ms != one.timestamp_ms:  # of a topic that was made again: the last one
+                of.records[place.offset] = Aside(digest_of(as_written), one.timestamp_ms, settled=False)
     return {key: AsideContents(of.records, of.batches, frozenset(of.copied)) for key, of in sorted(partitions.items())}
 
 
 def _settle(of: _Found, one: Settlement) -> None:
     offset = one.place.offset
-    if (record := of.records.get(offset)) is not None:
+    if (record := of.records.get(offset)) is not None and record.timestamp_ms == one.timestamp_ms:
         of.records[offset] = record._replace(settled=True)
     of.batches.update({span: True for span in of.batches if span[0] == offset})
     if one.what == COPIED:

@@ -104,7 +104,7 @@ def test_record_of_another_writer_is_passed(headers: tuple[tuple[str, bytes | No
 
 
 def test_settlement_is_read_as_it_was_written() -> None:
-    one = Settlement(COPIED, "f", Place("abc", "t", 3, 8), "paris.t", 99)
+    one = Settlement(COPIED, "f", Place("abc", "t", 3, 8), 5, "paris.t", 99)
     assert parse(Record(0, 0, None, None, one.headers())) == one
 
 
