@@ -231,24 +231,35 @@ def _end(record: SwitchRecord, facts: OldFacts, now_ms: int) -> Next:
     ends: Mapping[str, tuple[int, ...]] = {
         topic: tuple(one.high for one in of_topic) for topic, of_topic in facts.ends.items()
     }
-    back = replace(back, ends=ends, topic_ids={topic: facts.live_ids.get(topic, "") for topic in ends})
+    ids = {topic: facts.live_ids.get(topic, "") for topic in ends}
+    # Topics that come back where all were missing have a tail, too.
+    back = replace(back, ends=ends, topic_ids=ids, located_ms=0)
     return Next(act=Act.STORE, record=replace(record, failback=back))
 
 
 def grown(back: FailbackRecord, facts: OldFacts) -> dict[tuple[str, int], tuple[int, int]]:
     """Return the stored and the present end of each partition that does not end where it did behind the fence.
 
-    Not of topics that are rebuilt, once what was there is deleted. -1: the partition is gone.
+    Not of topics that are rebuilt, once what was there is deleted. -1: the partition is gone, or was missing then.
     """
-    found: dict[tuple[str, int], tuple[int, int]] = {}
+    # A topic that has come back since has a tail that is not exported.
+    found: dict[tuple[str, int], tuple[int, int]] = {
+        (topic, number): (-1, one.high)
+        for topic, live in (facts.ends or {}).items()
+        if back.ends and topic not in back.ends and topic not in back.rebuilds
+        for number, one in enumerate(live)
+        if one.high > 0
+    }
     for topic, ends in back.ends.items():
-        known_id = back.topic_ids.get(topic, "")
-        if topic in back.rebuilds and facts.live_ids.get(topic) != known_id:
+        known_id, plan = back.topic_ids.get(topic, ""), back.rebuilds.get(topic)
+        live_id = facts.live_ids.get(topic)
+        # The flow ahead copies what is written to the new topic, also behind a fence that has begun again.
+        if plan is not None and (live_id != known_id or (plan.created_id and live_id == plan.created_id)):
             continue
         live = (facts.ends or {}).get(topic, ())
         for number, end in enumerate(ends):
             now = live[number].high if number < len(live) else -1
-            if now != end or (known_id and facts.live_ids.get(topic) != known_id):
+            if now != end or (known_id and live_id != known_id):
                 found[topic, number] = end, now
     return found
 
@@ -261,7 +272,7 @@ def grown(back: FailbackRecord, facts: OldFacts) -> dict[tuple[str, int], tuple[
 def _moved(record: SwitchRecord, facts: OldFacts, terms: Terms) -> str:
     """Return what was written behind the fence, and what to do; empty without any."""
     moved = [
-        f"{topic}-{number} (end {now}, was {end})" if now >= 0 else f"{topic}-{number} (gone)"
+        f"{topic}-{number} ({_change(end, now)})"
         for (topic, number), (end, now) in sorted(grown(record.failback, facts).items())
         if (topic, number, now) not in facts.markers
     ]
@@ -272,6 +283,12 @@ def _moved(record: SwitchRecord, facts: OldFacts, terms: Terms) -> str:
         f"changed behind the fence, since its end was found: {named('partition', moved)}; {mend}, then run it again:"
         f" it fences and finds the tail again, and exports the rest (mirror failback {terms.name} --export)"
     )
+
+
+def _change(end: int, now: int) -> str:
+    if now < 0:
+        return "gone"
+    return f"end {now}, was {end}" if end >= 0 else f"end {now}, was missing"
 
 
 # --- the tail

@@ -307,6 +307,7 @@ def _progress(tp: TopicPartition, offset: int, source: _Logs, target: _Logs, now
         leader_epoch=None,
         source_cluster_id=source.cluster_id,
         topic_id=source.topic_id,
+        source_topic=tp.topic,
         time_ms=now_ms,
         target=target.mark(tp),
         generation=now_ms,

@@ -109,7 +109,11 @@ def _of_others(
     missing topic, which has other configurations.
     """
     found = {one: live[one] for one, plan in plans.items() if live.get(one, "") not in _known(plan)}
-    if used := [one for one in found if any(end.high for end in ends.get(one, ()))]:
+    # One that was empty when its id was stored may have records since.
+    ended = record.failback.topic_ids
+    planned = [one for one, plan in plans.items() if live.get(one) == plan.doomed_id != ended.get(one)]
+    others = sorted({*found, *planned})
+    if used := [one for one in others if any(end.high for end in ends.get(one, ()))]:
         why = f"{named('topic', used)} created by others, with records: copy what is needed of it, and delete it"
         return Next(act=Act.END, record=record, why=why)
     return _store(record, {one: replace(plans[one], doomed_id=id_) for one, id_ in found.items()}) if found else None

@@ -150,7 +150,7 @@ class FailbackSite(Closing):
 
     def _markers(self, back: FailbackRecord, facts: OldFacts) -> set[tuple[str, int, int]]:
         """Return the partitions that have grown behind the fence by markers of transactions alone."""
-        later = {key: ends for key, ends in grown(back, facts).items() if ends[1] > ends[0]} if facts.ends else {}
+        later = {key: ends for key, ends in grown(back, facts).items() if 0 <= ends[0] < ends[1]} if facts.ends else {}
         if not later:
             return set()
         with LogReader(self._options[0], SystemClock(), _SHORT_MS) as reader:

@@ -72,6 +72,32 @@ def test_an_empty_topic_of_others_is_deleted_too() -> None:
     assert step(again, gone(live_id="other"))[0].act is Act.DELETE
 
 
+def test_an_empty_topic_of_others_that_has_records_since_stays() -> None:
+    _, planned = step(after(BROKEN, Act.HOLD))
+    _, again = step(planned, gone(live_id="other"))
+    found, _ = step(again, gone(live_id="other", high=3))
+    assert (found.act, "created by others, with records" in found.why) == (Act.END, True)
+
+
+def test_a_topic_that_comes_back_behind_the_fence_is_exported_first() -> None:
+    missing = after(replace(BROKEN, ends={"u": (4,)}, starts={"u": (4,)}, topic_ids={"u": "sound"}), Act.HOLD)
+    found, back = step(missing, gone(live_id="other", high=3))
+    assert (found.act, "t-0 (end 3, was missing)" in found.why, back.located_ms) == (Act.END, True, 0)
+    assert step(missing, gone(live_id="other"))[0].act is Act.STORE, "an empty one is deleted"
+    nothing = replace(missing, ends={}, starts={}, topic_ids={})
+    assert step(nothing, replace(gone(), live_ids={}, ends={}))[0].act is Act.STORE
+    found, back = step(nothing, gone(live_id="other", high=3))
+    assert (found.act, {*back.ends}, back.located_ms) == (Act.STORE, {"t", "u"}, 0)
+
+
+def test_what_the_flow_back_copies_into_a_created_topic_is_no_change() -> None:
+    """Also behind a fence that has begun again since."""
+    done = replace(PLAN, found_id="old", doomed_id="old", created_id="new", done_ms=1)
+    refenced = replace(BROKEN, broken=(), exported=(), starts={"u": (4,)}, topic_ids={"t": "new", "u": "sound"})
+    found, _ = step(replace(refenced, rebuilds={"t": done}), gone(live_id="new", high=12), Wish(export=True))
+    assert found.act is Act.RELEASE
+
+
 @pytest.mark.parametrize(
     ("back", "facts", "wish", "why"),
     [
