@@ -12,7 +12,7 @@ from mirror.alignment.inventory_records import Inventory
 from mirror.alignment.owned_topics import adopt
 from mirror.client import EARLIEST, LATEST, Admin, BufferMemory, ConfigResource, NewTopic, TopicPartition
 from mirror.config.flow_rules import target_options
-from mirror.errors import BrokerError, KafkaError
+from mirror.errors import BrokerError, KafkaError, named
 from mirror.observation import own_values
 from mirror.producer.settings import ProducerSettings
 from mirror.relay.origin.records import LogKey, whole_record
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mirror.client import TopicDescription
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.config.switch_settings import SwitchConfig
+    from mirror.relay.progress.latch import Latch
     from mirror.switch.record import SwitchRecord
 
 _HOLD_S: Final = 90.0
@@ -82,7 +83,11 @@ class RebuildSite:
             for topic in broken
             if topic not in obstacles
         }
-        return RebuildFacts(made=made, obstacles=obstacles, begun=self._begun(record, live))
+        is_free = any(not self._latch(flow).is_held for flow in self._back)
+        return RebuildFacts(made=made, obstacles=obstacles, back_is_free=is_free, begun=self._begun(record, live))
+
+    def _latch(self, flow: FlowConfig) -> Latch:
+        return read_latch(self._options_of(flow), flow.name, CALL_MS)
 
     def _obstacle(
         self, topic: str, standby: Mapping[str, TopicDescription], live: Mapping[str, TopicDescription]
@@ -94,6 +99,8 @@ class RebuildSite:
             return (
                 f"topic {topic}: brokers before 2.8 have no topic ids, which show what is deleted: rebuild it by hand"
             )
+        if free := [one.name for one in self._ahead if not self._latch(one).is_held]:
+            return f"{named('flow', free)} not held any more: mirror hold it, and run this again"
         back = _flow_of(self._back, topic)
         if back is None or back.target_topic(topic) != topic:
             return f"no flow of back copies topic {topic} to {old} under its name"
@@ -154,7 +161,7 @@ class RebuildSite:
         return StepResult(ok=not running, why="; ".join(running), retry=True)
 
     def _hold(self, flow: FlowConfig) -> str:
-        latch = read_latch(self._options_of(flow), flow.name, CALL_MS)
+        latch = self._latch(flow)
         if latch.is_held and latch.by != self._by:
             return f"flow {flow.name} is {latch.held_line(flow.name)}"
         found = hold(
@@ -262,7 +269,7 @@ class RebuildSite:
     def reverse(self) -> StepResult:
         """Release the flows of the way back that this failback holds. Raises KafkaError, FlowError."""
         for flow in self._back:
-            latch = read_latch(self._options_of(flow), flow.name, CALL_MS)
+            latch = self._latch(flow)
             if latch.is_held and latch.by == self._by:
                 release(self._config, flow, by=self._by, expected=latch.generation)
         return StepResult(ok=True)

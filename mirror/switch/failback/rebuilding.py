@@ -32,6 +32,8 @@ class RebuildFacts:
     """How each one would be created."""
     obstacles: Mapping[str, str] = field(default_factory=dict)
     """Why one cannot be rebuilt."""
+    back_is_free: bool = False
+    """Whether a flow of the way back is not held."""
     begun: Collection[str] = ()
     """The topics that were created, and in which the flows of both directions begin."""
 
@@ -74,7 +76,7 @@ def rebuild(  # noqa: PLR0911 - one for each step
     back = record.failback
     if stopped := [facts.obstacles[topic] for topic in topics if topic in facts.obstacles]:
         return Next(act=Act.END, record=record, why="; ".join(stopped))
-    if not back.back_held_ms:
+    if not back.back_held_ms or facts.back_is_free:  # a person may have released one since
         return Next(act=Act.HOLD, record=record)
     plans = {topic: one for topic, one in back.rebuilds.items() if topic in topics and not one.done_ms}
     if unplanned := [topic for topic in topics if topic not in plans]:

@@ -72,6 +72,12 @@ def test_an_empty_topic_of_others_is_deleted_too() -> None:
     assert step(again, gone(live_id="other"))[0].act is Act.DELETE
 
 
+def test_a_flow_of_the_way_back_that_was_released_since_is_held_again() -> None:
+    _, planned = step(after(BROKEN, Act.HOLD))
+    free = replace(LIVE, rebuild=RebuildFacts(made={"t": PLAN}, back_is_free=True))
+    assert step(planned, free)[0].act is Act.HOLD
+
+
 def test_an_empty_topic_of_others_that_has_records_since_stays() -> None:
     _, planned = step(after(BROKEN, Act.HOLD))
     _, again = step(planned, gone(live_id="other"))
