@@ -42,7 +42,7 @@ from tests.campaign.switches.site import A, B, SwitchSite, open_clusters
 from tests.polling import eventually
 
 _BUILD: Final = Path(__file__).parents[3] / "build"
-_FIRST_S: Final = 180.0
+_FIRST_S: Final = 420.0
 _BROKEN_WITHIN_S: Final = 240.0
 """A break that the command itself refuses again and again is found by then."""
 _BROKEN: Final = "tests.campaign.switches.broken"

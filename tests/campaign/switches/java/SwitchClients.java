@@ -20,6 +20,7 @@ import org.apache.kafka.common.errors.AuthorizationException;
 import org.apache.kafka.common.errors.InvalidProducerEpochException;
 import org.apache.kafka.common.errors.OutOfOrderSequenceException;
 import org.apache.kafka.common.errors.ProducerFencedException;
+import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
@@ -192,7 +193,7 @@ public final class SwitchClients {
                 values.add(record.value());
                 Thread.sleep(everyMs());
             }
-            producer.commitTransaction();
+            commit(producer);
         } catch (ProducerFencedException | InvalidProducerEpochException | OutOfOrderSequenceException error) {
             throw error;
         } catch (KafkaException error) {
@@ -204,6 +205,18 @@ public final class SwitchClients {
         }
         for (String value : values) {
             notes.add("A", cluster, value);
+        }
+    }
+
+    /** A commit that timed out may have been made, so it can only be repeated: the producer refuses to abort then. */
+    private void commit(KafkaProducer<String, String> producer) {
+        while (true) {
+            try {
+                producer.commitTransaction();
+                return;
+            } catch (TimeoutException error) {
+                error.printStackTrace();
+            }
         }
     }
 
