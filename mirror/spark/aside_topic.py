@@ -161,7 +161,10 @@ class AsideTopic:
 
     @contextlib.contextmanager
     def _fencing_producer(self) -> Iterator[Producer]:
-        """Yield a producer that has fenced other commands of this flow. Raises FlowHeld if the flow may not write."""
+        """Yield a producer that has fenced other commands of this flow.
+
+        Raises FlowHeld if the flow may not write, also if it is held meanwhile: that fences the producer.
+        """
         options = cluster_options(self._options)
         registration = None
         with contextlib.ExitStack() as stack:
@@ -181,8 +184,14 @@ class AsideTopic:
             )
             stack.callback(producer.close, timeout_ms=0)
             producer.init_transactions(self._timeout_ms)
-            LatchCheck(self._options, self._flow.name)()
-            yield producer
+            check = LatchCheck(self._options, self._flow.name)
+            check()
+            try:
+                yield producer
+            except KafkaError as error:
+                if isinstance(_cause_of(error), Fenced):
+                    check()
+                raise
 
 
 def _cause_of(error: KafkaError) -> KafkaError:

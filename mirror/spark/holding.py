@@ -22,7 +22,7 @@ from mirror.client import Admin
 from mirror.errors import FlowError, LatchMoved
 from mirror.observation import Side
 from mirror.relay.progress.control_record import DEAD_AFTER_MS, POLL_INTERVAL_MS, RunControl
-from mirror.relay.progress.fenced_writer import FencedWriter, groups_transactional_id
+from mirror.relay.progress.fenced_writer import FencedWriter, aside_transactional_id, groups_transactional_id
 from mirror.relay.progress.flow_topic import FlowTopic, group_topic_of
 from mirror.relay.progress.latch import READ_MS, Latch, Role, read_latch, set_latch
 from mirror.runtime.clock import SystemClock
@@ -87,6 +87,7 @@ def still_writes(
 # Test: tests/spark/test_holding_model.py::test_no_task_writes_after_hold_has_returned
 # Test: tests/spark/test_holding.py::test_hold_waits_for_the_end_of_the_run
 # Test: tests/spark/test_holding.py::test_hold_stops_a_run_whose_claim_replaces_the_command
+# Test: tests/spark/test_holding.py::test_hold_stops_a_copy_from_the_aside_topic_between_two_records
 def hold(
     config: MirrorConfig,
     flow: FlowConfig,
@@ -124,7 +125,9 @@ def hold(
             timer=timer,
         )
         if flow.groups.sync:
-            _fence_groups(options, flow)
+            _fence(options, group_topic_of(flow.name), groups_transactional_id(flow.name))
+        if flow.aside:
+            _fence(options, flow.aside, aside_transactional_id(flow.name))
         fenced_ms = now_ms()
         client = RunControlClient(target, flow.name)
         running = _end(client, flow, fenced_ms, now_ms, pause, until_s if wait else -math.inf)
@@ -174,9 +177,9 @@ def _prepare(flow: FlowConfig, target: Admin) -> None:
         raise FlowError(f"flow {flow.name} is not held: {'; '.join(warnings) or f'topic {topic.name} is missing'}")
 
 
-def _fence_groups(options: Mapping[str, object], flow: FlowConfig) -> None:
-    """Have rounds of groups that have begun store and commit nothing more."""
-    writer = FencedWriter(FlowTopic(options, group_topic_of(flow.name)), groups_transactional_id(flow.name), READ_MS)
+def _fence(options: Mapping[str, object], topic: str, transactional_id: str) -> None:
+    """Have rounds of groups, or copies from the aside topic, that have begun store and commit nothing more."""
+    writer = FencedWriter(FlowTopic(options, topic), transactional_id, READ_MS)
     try:
         writer.begin()
     finally:

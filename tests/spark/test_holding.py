@@ -6,10 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
-from mirror.client import Admin
+from mirror.cli.app import app
+from mirror.cli.commands import aside
+from mirror.client import Admin, Producer
 from mirror.config.load import load
 from mirror.errors import Fenced, FlowError, FlowHeld, LatchMoved
+from mirror.exit_status import HELD
+from mirror.relay.batches.aside import AsideOrigin
 from mirror.relay.progress.control_record import RunControl, control_partition
 from mirror.relay.progress.fenced_writer import FencedWriter, transactional_id
 from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, inventory_topic_of
@@ -50,12 +55,12 @@ def test_what_may_still_write(control: RunControl | None, is_dead: bool, unix_ms
 class Site:
     """Flow ``f``, and the time, which passes while a command waits; ``on_pause`` is what others do meanwhile."""
 
-    def __init__(self, pair: FakePair, file: Path) -> None:
+    def __init__(self, pair: FakePair, file: Path, *keys: str) -> None:
         pair.target.add_topic(inventory_topic_of(FLOW))
         file.write_text(
             f'[clusters.paris]\n"bootstrap.servers" = "{pair.source.bootstrap}"\n'
             f'[clusters.berlin]\n"bootstrap.servers" = "{pair.target.bootstrap}"\n'
-            f'[flows.{FLOW}]\nsource = "paris"\ntarget = "berlin"\ntopics = ["t"]\n'
+            f'[flows.{FLOW}]\nsource = "paris"\ntarget = "berlin"\ntopics = ["t"]\n' + "\n".join(keys)
         )
         self.config = load(file)
         self.flow = self.config.flows[FLOW]
@@ -115,6 +120,32 @@ def test_a_flow_of_which_nothing_runs_is_held_and_released(site: Site) -> None:
     assert site.release(expected=1).generation == 2
     assert site.release() == site.latch(), "it may be repeated"
     LatchCheck(site.options, FLOW)()
+
+
+def test_hold_stops_a_copy_from_the_aside_topic_between_two_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair, file = FakePair(monkeypatch), tmp_path / "mirror.toml"
+    pair.target.add_topic("beside")
+    site = Site(pair, file, 'aside = "beside"', 'on-too-large = "aside"')
+    monkeypatch.setattr(run_control, "_unix_ms", lambda: site.now_ms)
+    origin = AsideOrigin(FLOW, "paris", "t", 0, "paris.t")
+    lines: list[str] = []
+
+    def hold_then(line: str) -> None:
+        lines.append(line)
+        site.hold()
+
+    monkeypatch.setattr(aside, "print_notice", hold_then)
+    with site.admin:
+        with Producer(site.options) as producer:
+            for offset in (3, 4):
+                producer.send(
+                    "beside", 0, key=None, value=b"v", headers=origin.headers("too large", offset, offset + 1, 1)
+                )
+            producer.flush()
+        result = CliRunner().invoke(app, ["aside", "--config", str(file), "--copy", "--all"])
+    assert (result.exit_code, lines) == (HELD, ["t-0@3: copied to paris.t-0@0"]), result.output
 
 
 def test_hold_waits_for_the_end_of_the_run(site: Site) -> None:

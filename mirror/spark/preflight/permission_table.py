@@ -91,6 +91,7 @@ _ACLS: Final = Use("[`acls`](#acls)", lambda found, _: found.flow.acls.sync)
 _REVERSE: Final = Use("`mirror groups --reverse --commit`")
 _ASIDE_COMMAND: Final = Use("`mirror aside`")
 _HOLD: Final = Use("`mirror hold`")
+_ASIDE_FENCE: Final = Use("`mirror aside`, and `mirror hold` with `aside`")
 _SWITCH: Final = Use("[`switches`](#switches)", lambda found, _: bool(found.switches))
 _DENIES: Final = Use(
     '[`switches`](#switches) with `fence = "acl"`',
@@ -192,6 +193,7 @@ def _of_switches(on: Callable[..., Resource], cluster: Resource) -> list[Permiss
 
 _IN_TRANSACTIONS: Final = "all records go in transactions"
 _NOT_AGAIN: Final = "what went aside is not listed, nor copied again"
+_NOT_FENCED: Final = "what went aside is not copied again, and the flow cannot be held"
 _NOT_ALIGNED: Final = "their configurations are not brought in step"
 _NOT_BACK: Final = "groups that come back from there are not followed"
 WRITE_BACK: Final = Permission(_consumers, (_READ,), "their positions are not written back", _REVERSE)
@@ -292,7 +294,7 @@ PERMISSIONS: Final[list[Permission]] = [
 NOT_LOOKED_UP: Final[list[Permission]] = [
     WRITE_BACK,
     Permission(_aside, (_READ,), _NOT_AGAIN, _ASIDE_COMMAND),
-    Permission(_own(_id, fenced_writer.aside_transactional_id), (_DESCRIBE,), _NOT_AGAIN, _ASIDE_COMMAND),
+    Permission(_own(_id, fenced_writer.aside_transactional_id), (_DESCRIBE,), _NOT_FENCED, _ASIDE_FENCE),
     Permission(_own(_id, fenced_writer.transactional_id), (_DESCRIBE,), "it cannot be held", _HOLD),
     Permission(
         _on_source(Kind.CLUSTER, "the cluster"),
