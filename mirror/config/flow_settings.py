@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    PrivateAttr,
     SecretStr,
     field_serializer,
 )
@@ -40,6 +42,8 @@ _LIMIT: Final = "a whole number from 1 to 2147483647"
 
 class FlowSettings(OwnTable):
     """The settings of one flow: which topics are copied between which clusters, and how."""
+
+    _aside_topics: Mapping[str, frozenset[str]] = PrivateAttr(default_factory=dict)  # of the same file's flows
 
     name: str = Field(validation_alias=FLOW_NAME, description="the flow's name")
     source: str = Field(description="the name of a cluster")
@@ -290,6 +294,11 @@ class FlowSettings(OwnTable):
     def aligns_topics(self) -> bool:
         """Whether target topics are kept in step: their configurations, or whether they are there."""
         return self.configs == "sync" or self.deletes_topics
+
+    def aside_topics(self, cluster: str) -> frozenset[str]:
+        """Return the topics on ``cluster`` to which records of this flow, and of others of the same file, go aside."""
+        own = {self.aside} if self.aside and cluster == self.target else ()
+        return self._aside_topics.get(cluster, frozenset()).union(own)
 
     @property
     def keeps_inventory(self) -> bool:

@@ -36,7 +36,7 @@ class MaskingConfig(OwnTable):
     """what is masked, and how. `"key"` and `"value"` are all of it, whatever it is: `"hash"`, of a value also
     `"constant:TEXT"`. Of JSON, `"key:$.a['b c'][*]"` is a path (RFC 9535): `"hash"`, `"keep"`, of a value also `"null"`
     and `"constant:JSON"`. `"header:NAME"`, and `"header:*"` for the others: `"hash"`, `"null"`, `"drop"`,
-    `"constant:TEXT"`, `"keep"`
+    `"constant:TEXT"`, `"keep"`. Names of JSON members stay, also in an object that is hashed
     """
     secret: SecretStr | None = Field(default=None, description="a text of at least 16 characters")
     """the key of `"hash"`, which makes pseudonyms by HMAC-SHA-256, equal wherever a text or number stands: 32

@@ -95,6 +95,15 @@ class MirrorConfig(BaseModel):
             flow._is_on_cycle = flow.source in reached  # noqa: SLF001 - of this module
         return self
 
+    @model_validator(mode="after")
+    def _find_aside_topics(self) -> Self:
+        topics: dict[str, frozenset[str]] = {}
+        for flow in self.flows.values():
+            topics[flow.target] = topics.get(flow.target, frozenset()) | flow.aside_topics(flow.target)
+        for flow in self.flows.values():
+            flow._aside_topics = topics  # noqa: SLF001 - of this module
+        return self
+
     def select(self, flow: str | None = None) -> list[FlowConfig]:
         """Return the flow of that name, or all flows. Raises ConfigError that names the flows if there is none."""
         if flow is None:

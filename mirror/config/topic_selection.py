@@ -94,8 +94,9 @@ def left_out(flow: FlowSettings, topic: str) -> str | None:
     copy = wanted_name(flow, topic)
     if reserved := why_reserved(topic) or why_reserved(copy):
         return reserved
-    if flow.aside and (copy == flow.aside or (flow.is_within_one_cluster and topic == flow.aside)):
-        return f"{flow.aside} on {flow.target} is kept for records that go aside"
+    for cluster, name in ((flow.target, copy), (flow.source, topic)):
+        if name in flow.aside_topics(cluster):
+            return f"{name} on {cluster} is kept for records that go aside"
     return "it has checkpoints" if _NAMES.is_checkpoints(topic) or _NAMES.is_checkpoints(copy) else None
 
 

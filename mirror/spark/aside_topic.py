@@ -147,6 +147,9 @@ class AsideTopic:
             )
             producer.flush(self._timeout_ms)
             offset = sent.result().offset
+            if offset < 0:  # DUPLICATE_SEQUENCE_NUMBER: the first answer was lost
+                producer.abort_transaction(self._timeout_ms)
+                raise FlowError("the target acknowledged it without its offset: repeat the command")
             settlement = Settlement(COPIED, self._flow.name, *one.identity, one.target_topic, offset)
             self._settle(producer, settlement)
             producer.commit_transaction(self._timeout_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mirror.config.models import FlowConfig
+from mirror.config.models import FlowConfig, MirrorConfig
 from mirror.errors import FlowError
 from mirror.spark.planning.range_planner import left_out_lines, select_topics, topics_left_out
 
@@ -45,6 +45,22 @@ def test_no_topic_is_copied_into_the_one_for_records_that_go_aside() -> None:
     assert one.includes("orders")
     within = flow(target="A", names={"orders": "copy"}, aside="beside")
     assert within.left_out("beside") == "beside on A is kept for records that go aside"
+
+
+def test_no_flow_of_a_file_copies_from_or_into_an_aside_topic_of_another_one() -> None:
+    flows = {
+        "first": flow("identity", aside="beside"),
+        "onward": flow("identity", source="B", target="C"),
+        "other": flow("identity", source="D"),
+        "elsewhere": flow("identity", source="D", target="C"),
+    }
+    config = MirrorConfig(
+        clusters={}, flows={name: one.model_copy(update={"name": name}) for name, one in flows.items()}
+    )
+    reasons = {name: one.left_out("beside") for name, one in config.flows.items()}
+    reserved = "beside on B is kept for records that go aside"
+    assert reasons == {"first": reserved, "onward": reserved, "other": reserved, "elsewhere": None}
+    assert topics_left_out(config.flows["onward"], ["beside", "orders"]) == {"beside": reserved}
 
 
 def test_with_identity_names_say_nothing() -> None:
