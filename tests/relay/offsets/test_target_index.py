@@ -30,7 +30,7 @@ def test_it_answers_as_both_sides_do_and_says_nothing_of_what_is_only_in_the_sou
         expected = [both.translate(offset) for offset in range(4)]
         expected_back = [both.translate_back(one.offset or 0) for one in expected[:3]]
     pair.source.kill(1)
-    alone = open_on_target(FLOW, target, policy, "t", TARGET, 5_000)
+    alone = open_on_target(FLOW, target, policy, "t", TARGET, 30_000)
     assert [alone.translate(offset) for offset in range(4)] == expected
     assert [alone.translate_back(one.offset or 0) for one in expected[:3]] == expected_back
     assert [one.offset for one in expected[:3]] == [0, 1, 3]
@@ -42,5 +42,5 @@ def test_without_progress_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> N
     pair = FakePair(monkeypatch)
     with pytest.raises(FlowError, match=r"flow flow has no progress of paris\.t-0, and its source does not answer"):
         open_on_target(
-            FLOW, {"bootstrap.servers": pair.target.bootstrap}, CopyPolicy(exactly_once=True), "t", TARGET, 5_000
+            FLOW, {"bootstrap.servers": pair.target.bootstrap}, CopyPolicy(exactly_once=True), "t", TARGET, 30_000
         )
