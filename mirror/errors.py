@@ -10,7 +10,8 @@
     │   ├── SeveralErrors        of several clusters, each of which keeps the flow from running
     │   ├── FlowHeld             a person has to decide before the flow copies again (exit status 4)
     │   │   └── MirrorMakerResumed   MirrorMaker 2 copies again what the flow has taken over
-    │   └── LatchMoved           the flow was held or released since this writer began
+    │   ├── LatchMoved           the flow was held or released since this writer began
+    │   └── RecordNotMasked      a record of a test copy cannot be masked
     └── KafkaError               reported by the client cores
         ├── KafkaTimeout         an API call exceeded its timeout (also a builtin TimeoutError)
         │   └── DeliveryTimeout  a batch exceeded delivery.timeout.ms (KIP-91)
@@ -170,7 +171,7 @@ class RecordNotMasked(FlowError):
     ``left_out`` says whether the flow leaves such records out; otherwise the partition fails.
     """
 
-    def __init__(self, text: str, *, left_out: bool) -> None:
+    def __init__(self, text: str, *, left_out: bool = False) -> None:
         self.left_out: Final = left_out
         super().__init__(text)
 

@@ -30,6 +30,7 @@ RESULT = {
     "error": type(None),
     "skipped": dict,
     "deep": dict,
+    "aside": dict,
     "gaps": dict,
     "expiries": list,
     "target_losses": list,
