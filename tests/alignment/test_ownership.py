@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mirror.alignment.config_bounds import reduces
-from mirror.alignment.ownership import Evidence, Standing, is_owned, standing
+from mirror.alignment.ownership import Evidence, Standing, is_owned, needs_no_progress, other_source, standing
 from mirror.relay.progress.committed import Progress
 from mirror.relay.progress.target_log import TargetMark
 
@@ -37,6 +37,42 @@ def test_only_evidence_of_the_present_id_counts(evidence: Evidence, owned: bool)
     for has_records in (True, False, None):
         expected = Standing.OWNED if owned else foreign[has_records]
         assert standing(replace(evidence, has_records=has_records)) is expected
+
+
+@pytest.mark.parametrize(
+    ("copied", "created_of", "source", "other"),
+    [
+        ([], "", "orders", ""),
+        ([""], "", "orders", ""),
+        (["orders"], "", "orders", ""),
+        (["clicks"], "", "orders", "clicks"),
+        (["clicks"], "", "", ""),
+        ([], "clicks", "orders", "clicks"),
+        ([""], "clicks", "orders", "clicks"),
+        (["orders"], "clicks", "orders", ""),
+        (["clicks"], "orders", "orders", "clicks"),
+        (["clicks", "orders"], "clicks", "orders", ""),
+        (["clicks", ""], "", "orders", "clicks"),
+    ],
+)
+def test_progress_shows_of_which_topic_a_copy_is_before_the_inventory_does(
+    copied: list[str], created_of: str, source: str, other: str
+) -> None:
+    progress = [replace(PROGRESS, source_topic=name) for name in copied]
+    evidence = Evidence(topic_id="x", claimed_ids={"x"}, progress=progress, source=source, created_of=created_of)
+    assert other_source(evidence) == other
+    assert standing(evidence) is (Standing.OF_OTHER if other else Standing.OWNED)
+    assert needs_no_progress(evidence) is (source in {"", created_of})
+
+
+def test_progress_of_an_earlier_topic_of_the_name_does_not_show_the_source() -> None:
+    evidence = Evidence(topic_id="y", progress=[replace(PROGRESS, source_topic="clicks")], source="orders")
+    assert other_source(evidence) == ""
+
+
+@pytest.mark.parametrize(("known", "is_of"), [("", True), ("orders", True), ("clicks", False), ("Orders", False)])
+def test_progress_without_a_source_topic_is_of_any(known: str, is_of: bool) -> None:
+    assert replace(PROGRESS, source_topic=known).is_of_topic("orders") is is_of
 
 
 @pytest.mark.parametrize(

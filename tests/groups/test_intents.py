@@ -21,6 +21,7 @@ from mirror.groups.intents import (
     parse_intents,
     parse_key,
     parse_resumed,
+    parse_source,
     parse_times,
 )
 
@@ -154,3 +155,21 @@ def test_an_intent_ends_the_resume_of_its_partition_only() -> None:
     assert found.resumed_after({key: {0: Intent(3, 4)}}) == {"g": {}}
     found.put_resumed("g", {})
     assert found.resumed("g", TopicPartition("t", 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "source"),
+    [
+        (encode_intents({}, source="billing"), "billing"),
+        (encode_intents({}), "eu.billing"),
+        (b'{"v": 1, "source": 7}', "eu.billing"),
+        (b"no object", "eu.billing"),
+        (None, "eu.billing"),
+    ],
+)
+def test_a_record_without_the_source_s_name_is_of_the_group_in_its_key(value: bytes | None, source: str) -> None:
+    assert parse_source(encode_key(GroupTopicKey("eu.billing", "orders")), value) == source
+
+
+def test_a_record_without_any_group_has_no_source() -> None:
+    assert parse_source(None, None) is None
