@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Annotated, Final, Literal
 
 from pydantic import (
@@ -43,7 +43,8 @@ _LIMIT: Final = "a whole number from 1 to 2147483647"
 class FlowSettings(OwnTable):
     """The settings of one flow: which topics are copied between which clusters, and how."""
 
-    _aside_topics: Mapping[str, frozenset[str]] = PrivateAttr(default_factory=dict)  # of the same file's flows
+    _aside_topics: AbstractSet[tuple[str, str]] = PrivateAttr(default=frozenset())
+    """The topics of all flows of the same file, with their clusters."""
 
     name: str = Field(validation_alias=FLOW_NAME, description="the flow's name")
     source: str = Field(description="the name of a cluster")
@@ -295,10 +296,9 @@ class FlowSettings(OwnTable):
         """Whether target topics are kept in step: their configurations, or whether they are there."""
         return self.configs == "sync" or self.deletes_topics
 
-    def aside_topics(self, cluster: str) -> frozenset[str]:
-        """Return the topics on ``cluster`` to which records of this flow, and of others of the same file, go aside."""
-        own = {self.aside} if self.aside and cluster == self.target else ()
-        return self._aside_topics.get(cluster, frozenset()).union(own)
+    def is_aside(self, topic: str, cluster: str) -> bool:
+        """Return whether records of this flow, or of others of the same file, go aside to that topic on ``cluster``."""
+        return (topic, cluster) == (self.aside, self.target) or (topic, cluster) in self._aside_topics
 
     @property
     def keeps_inventory(self) -> bool:

@@ -97,9 +97,7 @@ class MirrorConfig(BaseModel):
 
     @model_validator(mode="after")
     def _find_aside_topics(self) -> Self:
-        topics: dict[str, frozenset[str]] = {}
-        for flow in self.flows.values():
-            topics[flow.target] = topics.get(flow.target, frozenset()) | flow.aside_topics(flow.target)
+        topics = frozenset((flow.aside, flow.target) for flow in self.flows.values() if flow.aside)
         for flow in self.flows.values():
             flow._aside_topics = topics  # noqa: SLF001 - of this module
         return self

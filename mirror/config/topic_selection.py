@@ -95,7 +95,7 @@ def left_out(flow: FlowSettings, topic: str) -> str | None:
     if reserved := why_reserved(topic) or why_reserved(copy):
         return reserved
     for cluster, name in ((flow.target, copy), (flow.source, topic)):
-        if name in flow.aside_topics(cluster):
+        if flow.is_aside(name, cluster):
             return f"{name} on {cluster} is kept for records that go aside"
     return "it has checkpoints" if _NAMES.is_checkpoints(topic) or _NAMES.is_checkpoints(copy) else None
 
