@@ -222,7 +222,7 @@ class _Removal:
                 self._found.removed.append(record)
 
     def remove_whole(self, config: MirrorConfig, flow: FlowConfig) -> None:
-        """Remove what the flow copies whoever wrote it: a later flow of this name copies into other topics."""
+        """Remove what the flow copies of all producers: a later flow of this name copies into other topics."""
         name = f"what of {flow.source} the flow copies whole"
         record = Resource(cluster=flow.source, kind="record", name=name, why=f"in {REGISTRY_TOPIC}")
         topic = registry_topic(config.clusters[flow.source].client_options())

@@ -284,13 +284,13 @@ def _run(copier: str = "null-copier", number: int = 1, **values: Any) -> dict[st
 
 def test_results_are_written_after_every_run_and_resumed(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    first = Results(path, sample_results.invocation(), anew=False)
+    first = Results(path, sample_results.invocation(), replace=False)
     first.workload("a", {"title": "x"})
     first.add(_run())
     first.add(_run(number=2, failed="no answer"))
     first.add_other("latency", {"copier": "mirror-exactly-once", "round": 1, "p50": 20.0})
     assert not list(tmp_path.glob("*.new"))
-    later = Results(path, sample_results.invocation(), anew=False)
+    later = Results(path, sample_results.invocation(), replace=False)
     assert later.document["runs"] == json.loads(path.read_text(encoding="utf-8"))["runs"]
     assert later.has("a", "null-copier", 1)
     assert not later.has("a", "null-copier", 2), "a failed run is tried again"
@@ -300,7 +300,7 @@ def test_results_are_written_after_every_run_and_resumed(tmp_path: Path) -> None
     assert kept == [(1, None, 0), (2, "no answer", 0), (2, None, 1)], (
         "a failed run stays beside the one that replaces it"
     )
-    assert Results(path, sample_results.invocation(), anew=True).document["runs"] == []
+    assert Results(path, sample_results.invocation(), replace=True).document["runs"] == []
 
 
 @pytest.mark.parametrize(
@@ -316,21 +316,21 @@ def test_results_of_another_commit_are_not_resumed(
     earlier: dict[str, Any], now: dict[str, Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "results.json"
-    Results(path, earlier, anew=False).add(_run())
+    Results(path, earlier, replace=False).add(_run())
     before = path.read_bytes()
-    with pytest.raises(OtherCommitError, match=r"results\.json has rows that git has not.*--anew"):
-        Results(path, now, anew=False)
+    with pytest.raises(OtherCommitError, match=r"results\.json has rows that git has not.*--replace"):
+        Results(path, now, replace=False)
     assert path.read_bytes() == before
-    assert len(Results(path, now, anew=True).document["invocations"]) == 1
+    assert len(Results(path, now, replace=True).document["invocations"]) == 1
 
 
 def test_rows_of_another_commit_are_replaced_if_git_has_them(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    Results(path, sample_results.invocation(), anew=False).add(_run())
+    Results(path, sample_results.invocation(), replace=False).add(_run())
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.com"]
     for words in (["init", "-q"], ["add", path.name], ["commit", "-q", "-m", "published"]):
         subprocess.run([*git, *words], check=True)
-    other = Results(path, sample_results.invocation("f" * 40), anew=False)
+    other = Results(path, sample_results.invocation("f" * 40), replace=False)
     assert (other.document["runs"], len(other.document["invocations"])) == ([], 1)
 
 

@@ -13,7 +13,7 @@ from mirror.config.effective import configured_keys, effective_config
 
 from .conftest import CLUSTERS, FLOW, Load, Problems
 
-SECRET = "a secret that nobody may see"
+SECRET = "a secret that is never shown"
 TABLE = "[flows.paris-berlin.test-copy]\n"
 HASH = 'mask = { "value:$.password" = "hash" }\n'
 VARIABLE = "MIRROR_FLOWS__PARIS_BERLIN__TEST_COPY__SECRET"

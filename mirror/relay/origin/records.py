@@ -2,7 +2,7 @@
 
 The registry is a compacted topic with one partition, on each cluster that flows with ``origin = "local"`` connect. Its
 keys and values are JSON: who writes under a producer id, where each log ended when the registry began, which registry
-of its source a flow reads, and up to where a flow copies a log whoever wrote it.
+of its source a flow reads, and up to where a flow copies the records of all producers of a log.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Registry:
         self.sources: dict[str, SourceRegistry] = {}
         """The registries that flows read on their sources, by flow."""
         self.whole: dict[LogKey, int] = {}
-        """Up to where the flow copies each log whoever wrote it: the other cluster has lost its own records of it."""
+        """Up to where the flow copies all records of each log: the other cluster has lost its own records of it."""
         self._log_ends: dict[str, dict[LogKey, int]] = {}
         self._beginning: str | None = None
 
@@ -212,7 +212,7 @@ class Origins:
         end = self.registry.log_ends.get(log, 0)
         return 0 if self._origin_from or end <= self.registry.whole.get(log, 0) else end
 
-    # Invariant: What a flow is to copy whole is copied whoever wrote it, and nothing behind it is.
+    # Invariant: What a flow is to copy whole is copied, of all producers, and nothing behind it is.
     # Test: tests/relay/origin/test_records.py::test_a_log_that_is_copied_whole_is_local_up_to_that_offset
     # Test: tests/switch/failback/
     #   test_rebuild_on_fakes.py::test_a_topic_that_was_lost_comes_back_whole_and_nothing_is_doubled

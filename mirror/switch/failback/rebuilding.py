@@ -5,7 +5,7 @@
     flows of the way back held > deleted > created > flows begun > flows of the way back released
 
 A topic that is deleted has another id when it is created: nothing that any flow has stored of its logs counts for the
-new ones. The flow back copies the standby's log as a whole up to where the standby opened, whoever wrote it, and local
+new ones. The flow back copies the standby's log as a whole up to where the standby opened, of all producers, and local
 records behind that. The flow ahead begins at the start of the new logs, where all is that copy.
 """
 

@@ -128,7 +128,7 @@ def site(name: str, brokers: int, rate: int) -> Iterator[Site]:
         )
         stack.callback(lambda: made.application.stop(commits=False))
         began = time.monotonic()
-        assert made.await_served(began, STARTS_WITHIN_S) is not None, f"{name} serves nobody"
+        assert made.await_served(began, STARTS_WITHIN_S) is not None, f"{name} serves no client"
         yield made
 
 

@@ -8,7 +8,7 @@ target are compared, record by record; a run whose copy is not equal does not co
 file, after every run, with the commit and the arguments (:mod:`.results`).
 
 A call goes on where the last one of the same commit has ended (``--within``: no run begins after so many minutes), and
-tries failed runs again. Rows of another commit are replaced if git has them, and otherwise only with ``--anew``. Once
+tries failed runs again. Rows of another commit are replaced if git has them, otherwise only with ``--replace``. Once
 no run is left, RESULTS.md, the pictures and the claims in README.md and tests/README.md are made of the results
 (:mod:`.publish`), unless ``--results`` names a file that they are not made of. Rows of several commits, or of a work
 tree with changes, are not published.
@@ -92,7 +92,7 @@ class Asked:
     copiers: tuple[str, ...]
     scale: float
     seed: int
-    anew: bool
+    replace: bool
     latency_s: float
     until: float
     warm: bool
@@ -111,7 +111,7 @@ def asked(arguments: Sequence[str]) -> Asked:
     parser.add_argument("--copier", action="append", choices=COPIERS, help="may come again; default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="the part of the records to be used (default: 1)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--anew", action="store_true", help="do not go on with the results that are there")
+    parser.add_argument("--replace", action="store_true", help="do not go on with the results that are there")
     parser.add_argument("--seconds-latency", type=float, default=200.0)
     parser.add_argument("--no-latency", action="store_true", help="without the sections that need streams for minutes")
     parser.add_argument("--within", type=float, metavar="MINUTES", help="begin no run after it")
@@ -121,13 +121,14 @@ def asked(arguments: Sequence[str]) -> Asked:
     options = parser.parse_args(arguments)
     sections = [name for name in options.workload or SECTIONS if not (options.no_latency and name in _MINUTES)]
     return Asked(
-        tuple(arguments),
+        # Without the folder: the results are published, and name no path of the machine that made them.
+        tuple(word.replace(str(options.results), options.results.name) for word in arguments),
         options.rounds,
         tuple(sorted(set(sections), key=SECTIONS.index)),
         tuple(sorted(set(options.copier or COPIERS), key=COPIERS.index)),
         options.scale,
         options.seed,
-        options.anew,
+        options.replace,
         options.seconds_latency,
         float("inf") if options.within is None else time.monotonic() + options.within * 60,
         not options.cold,
@@ -174,7 +175,7 @@ class Bench:
     def __init__(self, wanted: Asked, interruption: Interruption) -> None:
         self._asked = wanted
         self._interruption = interruption
-        self._results = Results(wanted.file, results.invocation(wanted.seed, wanted.words), anew=wanted.anew)
+        self._results = Results(wanted.file, results.invocation(wanted.seed, wanted.words), replace=wanted.replace)
 
     @property
     def left(self) -> int:

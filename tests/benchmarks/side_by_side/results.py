@@ -62,12 +62,12 @@ class OtherCommitError(Exception):
 class Results:
     """The file, and what is in it, which new entries join if it is of the same commit, and replace otherwise.
 
-    Raises OtherCommitError rather than lose what git does not have, unless ``anew``.
+    Raises OtherCommitError rather than lose what git does not have, unless ``replace``.
     """
 
-    def __init__(self, path: Path, invocation: Mapping[str, Any], *, anew: bool) -> None:
+    def __init__(self, path: Path, invocation: Mapping[str, Any], *, replace: bool) -> None:
         self._path = path
-        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() and not anew else {}
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() and not replace else {}
         if not _goes_on(found.get("invocations", ()), invocation):
             _require_in_git(path, found, invocation)
             found = {}
@@ -116,7 +116,7 @@ def _require_in_git(path: Path, found: Mapping[str, Any], now: Mapping[str, Any]
     if found and not _in_git(path):
         earlier = found["invocations"][0]
         states = " and ".join(f"{one['commit'][:12]}{'' if one['clean'] else ' (changed)'}" for one in (earlier, now))
-        msg = f"{path.name} has rows that git has not, and they and the new ones are of {states}. Replace them: --anew"
+        msg = f"{path.name} has rows that git has not, and they and the new ones are of {states}: --replace them"
         raise OtherCommitError(msg)
 
 
