@@ -52,8 +52,7 @@ class Broker:
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetAndMetadata:
+class OffsetAndMetadata(NamedTuple):
     """A committed offset: the next one to read, the epoch of the last record read, and a text of the committer's.
 
     ``topic_id`` is the topic that the offset belongs to, where that is known: a seek takes it, a commit does not.

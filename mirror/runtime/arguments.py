@@ -118,11 +118,13 @@ def offset(tp: TopicPartition, value: int | OffsetAndMetadata) -> OffsetAndMetad
     epoch = value.leader_epoch
     if epoch is not None and _whole("the leader epoch", epoch, -1, INT32_MAX, tp) < 0:
         epoch = None
-    metadata, topic_id = text("the metadata", value.metadata, tp), value.topic_id
+    text("the metadata", value.metadata, tp)
+    topic_id = value.topic_id
     if topic_id is not None and not isinstance(topic_id, uuid.UUID):
         msg = f"the topic id of {tp} must be a UUID or None, not {reprlib.repr(topic_id)}"
         raise InvalidArgument(msg)
-    return OffsetAndMetadata(_whole("the offset", value.offset, 0, INT64_MAX, tp), epoch, metadata, topic_id)
+    _whole("the offset", value.offset, 0, INT64_MAX, tp)
+    return value if epoch is value.leader_epoch else value._replace(leader_epoch=epoch)
 
 
 def offsets(values: Mapping[TopicPartition, int | OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -4,8 +4,8 @@ kio provides the schemas of every version, and readers and writers of primitive 
 itself, for three reasons: the ``records`` field must be passed as a view and not copied, error codes newer than kio
 must be readable, and this project has one class per message, where kio has one per version.
 
-A reader and a writer are built once per pair of our class and kio's class, and cached. Reading and writing are then
-loops over their steps.
+A reader and a writer (``writing.py``) are built once per pair of our class and kio's class, and cached. Reading and
+writing are then loops over their steps.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from mirror.errors import ProtocolError
 from mirror.wire.api import Api
 from mirror.wire.frames import Buffer
 from mirror.wire.kio_import import lean
-from mirror.wire.messages.base import Message, Records, Segment
+from mirror.wire.messages.base import Message, Segment
 from mirror.wire.messages.produce import ProduceRequest
 from mirror.wire.produce_frames import ProduceFrames, decode_plain_response
-from mirror.wire.schema_mapping import cached, check_covered, default, nested_classes, schema_default
+from mirror.wire.schema_mapping import PLAIN, cached, check_covered, default, nested_classes
+from mirror.wire.writing import FRAME_HEADER, NO_TAGS, Frame, write_legacy_string, writer_of
 
 with lean():
     from kio.index import load_request_schema, load_response_schema
-    from kio.serial import writers
     from kio.serial._introspect import (
         EntityField,
         EntityTupleField,
@@ -39,7 +39,6 @@ with lean():
         is_optional,
     )
     from kio.serial._parse import get_reader
-    from kio.serial._serialize import get_writer
     from kio.serial.errors import SerialError
     from kio.serial.readers import (
         read_compact_array_length,
@@ -50,42 +49,11 @@ with lean():
 
 Reader = Callable[[memoryview, int], tuple[Any, int]]
 """(message, offset) -> (value, bytes read), the signature of kio's readers."""
-Writer = Callable[["Frame", Any], None]
 
 _request_schema, _response_schema = cached(load_request_schema), cached(load_response_schema)
 
-PLAIN: Final = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64", "error_code": "int16"}
-"""Types that kio converts to objects. Here they stay the numbers (ms, codes) that they are on the wire."""
-
 _MAX_TAGGED_FIELDS: Final = 100
 """The most tagged fields in one structure (KIP-482). Kafka's own schemas have fewer than ten."""
-
-FRAME_HEADER: Final = struct.Struct(">i")
-
-
-class Frame:
-    """Collects the bytes of a request. Payloads stay segments of their own, so that they are sent without a copy."""
-
-    __slots__ = ("_head", "segments")
-
-    def __init__(self) -> None:
-        self._head = bytearray()
-        self.segments: list[Segment] = []
-
-    def write(self, data: bytes) -> None:
-        """Append a few bytes. This is the method of kio's ``Writable``."""
-        self._head += data
-
-    def payload(self, data: Segment) -> None:
-        """Append ``data`` as a separate segment."""
-        self.flush()
-        self.segments.append(data)
-
-    def flush(self) -> None:
-        """End the current segment of small writes."""
-        if self._head:
-            self.segments.append(bytes(self._head))
-            self._head = bytearray()
 
 
 def encode_request(api: Api, version: int, correlation_id: int, client_id: str, body: Message) -> list[Segment]:
@@ -106,10 +74,10 @@ def _encode_request(api: Api, version: int, correlation_id: int, client_id: str,
     frame = Frame()
     frame.write(struct.pack(">hhi", api.spec.key, version, correlation_id))
     # The client id has the legacy string format in every header version (RequestHeader.json).
-    writers.write_nullable_legacy_string(frame, client_id)  # type: ignore[arg-type]
+    write_legacy_string(frame, client_id)
     if header.__flexible__:
-        writers.write_empty_tagged_fields(frame)  # type: ignore[arg-type]
-    _writer(type(body), schema)(frame, body)
+        frame.write(NO_TAGS)
+    writer_of(type(body), schema)(frame, body)
     frame.flush()
     size = sum(map(len, frame.segments))
     return [FRAME_HEADER.pack(size), *frame.segments]
@@ -218,7 +186,8 @@ def _reader(ours: Any, schema: Any) -> Reader:
             if place >= 0:
                 values[place] = value
         if flexible:
-            offset += _read_tags(view, offset, tagged, values)
+            no_tags = offset < len(view) and not view[offset]
+            offset += 1 if no_tags else _read_tags(view, offset, tagged, values)
         return (None if ours is None else ours(*values)), offset - start
 
     return read
@@ -309,100 +278,3 @@ def _records(view: memoryview, start: int, prefix: int, length: int) -> tuple[me
     end = _end(view, start + prefix, length)
     # kio reads from a read-only view. The returned view is writable, because batch headers are patched in place.
     return memoryview(view.obj)[start + prefix : end], end - start
-
-
-# --- writing -----------------------------------------------------------------------------------------------------
-
-
-@cached
-def _writer(ours: Any, schema: Any) -> Writer:
-    """Return a writer of instances of the Message class ``ours`` as the kio class ``schema``."""
-    names = {f.name for f in fields(ours)}
-    nested = nested_classes(ours)
-    steps: list[tuple[str, Any, Writer]] = []
-    tagged: list[tuple[int, str, Any, Writer]] = []
-    for field in fields(schema):
-        tag = get_field_tag(field)
-        if field.name not in names:
-            if tag is None:
-                steps.append(("", schema_default(field, ours), _field_writer(field, schema.__flexible__, None)))
-            continue
-        writer = _field_writer(field, schema.__flexible__, nested.get(field.name))
-        if tag is None:
-            steps.append((field.name, None, writer))
-        else:
-            tagged.append((int(tag), field.name, default(field), writer))
-    tagged.sort(key=lambda step: step[0])
-    flexible = bool(schema.__flexible__)
-
-    def write(frame: Frame, message: Any) -> None:
-        for name, constant, writer in steps:
-            writer(frame, getattr(message, name) if name else constant)
-        if flexible:
-            _write_tags(frame, message, tagged)
-
-    return write
-
-
-def _write_tags(frame: Frame, message: Any, tagged: list[tuple[int, str, Any, Writer]]) -> None:
-    present = [step for step in tagged if getattr(message, step[1]) != step[2]]
-    writers.write_unsigned_varint(frame, len(present))  # type: ignore[arg-type]
-    for tag, name, _, writer in present:
-        value = Frame()
-        writer(value, getattr(message, name))
-        value.flush()
-        writers.write_unsigned_varint(frame, tag)  # type: ignore[arg-type]
-        writers.write_unsigned_varint(frame, sum(map(len, value.segments)))  # type: ignore[arg-type]
-        for segment in value.segments:
-            frame.write(bytes(segment))
-
-
-def _field_writer(field: Field[Any], flexible: bool, ours: type[Message] | None) -> Writer:
-    optional = is_optional(field) and get_field_tag(field) is None
-    kind = classify_field(field)
-    if isinstance(kind, EntityTupleField):
-        # A field declared as plain Message is always sent empty by this client.
-        item = _unsupported_item if ours in {None, Message} else _writer(ours, kind.type_)
-        return _array_writer(item, flexible)
-    if isinstance(kind, EntityField):
-        if ours is None:
-            msg = f"the struct {field.name} has no message class"
-            raise NotImplementedError(msg)
-        return _writer(ours, kind.type_)
-    wire_type = get_schema_field_type(field)
-    if wire_type == "records":
-        return _write_records if flexible else _write_legacy_records
-    if isinstance(kind, PrimitiveTupleField):
-        item = typing.cast("Writer", get_writer(PLAIN.get(wire_type, wire_type), flexible, False))
-        return _array_writer(item, flexible)
-    plain = PLAIN.get(wire_type)
-    return typing.cast("Writer", get_writer(plain or wire_type, flexible, optional and plain is None))
-
-
-def _array_writer(item: Writer, flexible: bool) -> Writer:
-    def write(frame: Frame, values: tuple[Any, ...] | None) -> None:
-        if flexible:
-            writers.write_unsigned_varint(frame, 0 if values is None else len(values) + 1)  # type: ignore[arg-type]
-        else:
-            frame.write(FRAME_HEADER.pack(-1 if values is None else len(values)))
-        for value in values or ():
-            item(frame, value)
-
-    return write
-
-
-def _unsupported_item(_frame: Frame, value: Any) -> None:
-    msg = f"no message class describes {value!r}"
-    raise NotImplementedError(msg)
-
-
-def _write_records(frame: Frame, records: Records) -> None:
-    writers.write_unsigned_varint(frame, len(records) + 1)  # type: ignore[arg-type]
-    for segment in records.segments:
-        frame.payload(segment)
-
-
-def _write_legacy_records(frame: Frame, records: Records) -> None:
-    frame.write(FRAME_HEADER.pack(len(records)))
-    for segment in records.segments:
-        frame.payload(segment)

@@ -1,4 +1,4 @@
-"""Split a stream of bytes into frames. A frame is a size (int32) followed by that many bytes."""
+"""Split a stream of bytes into frames, each a size (int32) and that many bytes; and the varints that frames have."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ SIZE: Final = struct.Struct(">i")
 
 MAX_FRAME: Final = 256 * 1024 * 1024
 """In bytes, where it is not known what the frame is."""
+
+_SEVEN_BITS: Final = 0x7F
+_MORE: Final = 0x80
 
 Buffer = bytearray | mmap.mmap | memoryview
 """The memory of one frame."""
@@ -104,3 +107,15 @@ class FrameReader:
             return frame
         self._expect(frame, available)
         return None
+
+
+def varint(value: int) -> bytes:
+    """Encode an unsigned varint: seven bits per byte, lowest first, as in flexible messages (KIP-482)."""
+    if value <= _SEVEN_BITS:
+        return bytes((value,))
+    out = bytearray()
+    while value > _SEVEN_BITS:
+        out.append(value & _SEVEN_BITS | _MORE)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 from mirror.wire.api import Api
-from mirror.wire.frames import Buffer
+from mirror.wire.frames import Buffer, varint
 from mirror.wire.messages.base import Message, Segment
 from mirror.wire.messages.produce import (
     ProduceRequest,
@@ -30,7 +30,6 @@ _HEADER: Final = struct.Struct(">ihhi")
 _SIZE_BYTES: Final = 4
 _INDEX: Final = struct.Struct(">i")
 _SEVEN_BITS: Final = 0x7F
-_MORE: Final = 0x80
 _MAX_CACHED: Final = 1_024
 """Producers in the cache, more than a process has."""
 _NO_TOPICS: Final = 2
@@ -64,15 +63,15 @@ class ProduceFrames:
         segments: list[Segment] = []
         head = bytearray(_HEADER.size)
         head += self._start(version, client_id, body)
-        head += _varint(len(body.topic_data) + 1)
+        head += varint(len(body.topic_data) + 1)
         size = 0
         for topic in body.topic_data:
             head += _identity(version, topic)
-            head += _varint(len(topic.partition_data) + 1)
+            head += varint(len(topic.partition_data) + 1)
             for partition in topic.partition_data:
                 payload = len(partition.records)
                 head += _INDEX.pack(partition.index)
-                head += _varint(payload + 1)
+                head += varint(payload + 1)
                 size += len(head) + payload
                 segments.append(head)
                 segments += partition.records.segments
@@ -100,7 +99,7 @@ def _identity(version: int, topic: ProduceTopic) -> bytes:
     if version >= _TOPIC_IDS_FROM:
         return bytes(_ID_BYTES) if topic.topic_id is None else topic.topic_id.bytes
     name = topic.name.encode()
-    return _varint(len(name) + 1) + name
+    return varint(len(name) + 1) + name
 
 
 def decode_plain_response(version: int, frame: Buffer) -> ProduceResponse | None:
@@ -145,15 +144,3 @@ def _decode_plain(version: int, frame: bytes) -> ProduceResponse | None:
     if tags != b"\0" or len(frame) != at + _RESPONSE_END.size:
         return None
     return ProduceResponse(tuple(topics), throttle_ms)
-
-
-def _varint(value: int) -> bytes:
-    """Encode an unsigned varint: seven bits per byte, lowest first, as in flexible messages (KIP-482)."""
-    if value <= _SEVEN_BITS:
-        return bytes((value,))
-    out = bytearray()
-    while value > _SEVEN_BITS:
-        out.append(value & _SEVEN_BITS | _MORE)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

@@ -6,9 +6,29 @@ import functools
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
-from typing import Any
+from typing import Any, Final
 
+from mirror.wire.kio_import import lean
 from mirror.wire.messages.base import Message
+
+with lean():
+    from kio.serial._introspect import PrimitiveField, classify_field, get_field_tag, get_schema_field_type
+
+PLAIN: Final = {"timedelta_i32": "int32", "timedelta_i64": "int64", "datetime_i64": "int64", "error_code": "int16"}
+"""Types that kio converts to objects. Here they stay the numbers (ms, codes) that they are on the wire."""
+
+_FORMATS: Final = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "float64": "d",
+}
 
 F = typing.TypeVar("F", bound=Callable[..., Any])
 
@@ -62,3 +82,11 @@ def check_covered(ours: Any, schema: Any, names: list[str], defaults: list[Any])
     if missing:
         msg = f"{ours.__name__}: {schema.__module__} has no {', '.join(missing)}"
         raise TypeError(msg)
+
+
+def fixed_format(field: Field[Any]) -> str | None:
+    """Return the code of the struct module for a field of fixed size; None for any other one, and for tagged ones."""
+    if get_field_tag(field) is not None or not isinstance(classify_field(field), PrimitiveField):
+        return None
+    wire_type = get_schema_field_type(field)
+    return _FORMATS.get(PLAIN.get(wire_type, wire_type))

@@ -174,17 +174,11 @@ def _group_to_read(group: str, tps: Collection[TopicPartition] | None) -> Offset
 
 def offset_commit_request(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> OffsetCommitRequest:
     """Return the request that commits ``offsets`` for a group without members."""
-
-    def partition(tp: TopicPartition) -> OffsetCommitPartition:
-        offset = offsets[tp]
-        epoch = -1 if offset.leader_epoch is None else offset.leader_epoch
-        return OffsetCommitPartition(tp.partition, offset.offset, epoch, offset.metadata)
-
-    topics = tuple(
-        OffsetCommitTopic(topic, tuple(partition(TopicPartition(topic, number)) for number in partitions))
-        for topic, partitions in by_topic(offsets.keys()).items()
-    )
-    return OffsetCommitRequest(group, topics)
+    topics: dict[str, list[OffsetCommitPartition]] = {}
+    for (topic, number), (offset, epoch, metadata, _) in offsets.items():
+        one = OffsetCommitPartition(number, offset, -1 if epoch is None else epoch, metadata)
+        topics.setdefault(topic, []).append(one)
+    return OffsetCommitRequest(group, tuple(OffsetCommitTopic(topic, tuple(of)) for topic, of in topics.items()))
 
 
 class CommitGroupOffsets(GroupCall[None]):

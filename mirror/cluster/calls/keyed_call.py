@@ -70,6 +70,9 @@ class KeyedCall(Call[Outcomes[K, V], K]):
         if key not in self._keys:
             return
         self._unanswered.discard(key)
+        if not code:  # nearly all
+            self._done[key] = value
+            return
         outcome = verdict(code)
         if outcome is ErrorAction.OK or (code == self.missing_code and key in self.maybe_done):
             self._done[key] = value

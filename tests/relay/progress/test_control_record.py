@@ -213,6 +213,6 @@ def test_an_attempt_ends_if_a_later_one_of_its_task_has_begun(attempts: Attempts
 def test_attempts_that_cannot_be_read_are_none(stored: object) -> None:
     offset = OWN.to_offset()
     metadata = {**json.loads(offset.metadata or ""), "attempts": stored}
-    found = from_offset(replace(offset, metadata=json.dumps(metadata)))
+    found = from_offset(offset._replace(metadata=json.dumps(metadata)))
     assert found is not None
     assert found.attempts == ()
