@@ -97,13 +97,19 @@ class Intent(NamedTuple):
 
         If what it has replaced is there again, this flow has not put it there.
         """
-        if self.previous == self.previous_source == NEVER:
+        if self.is_settled:
             return self
-        return self._replace(previous_source=NEVER, previous=NEVER)
+        source, target, _, _, epoch, until_ms, others = self
+        return Intent(source, target, NEVER, NEVER, epoch, until_ms, others)  # _replace() takes longer
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is stored that the commit has succeeded."""
+        return self.previous == self.previous_source == NEVER
 
     def is_own(self, offset: int) -> bool:
         """Whether ``offset`` is on the target because of this flow."""
-        return offset in {self.target, self.previous, *self.others}
+        return offset in (self.target, self.previous) or offset in self.others
 
     def source_of(self, offset: int) -> int:
         """Return the source offset of which ``offset`` was a translation.
@@ -270,8 +276,10 @@ def _of_deleted(seen: Observed, *, delete: bool) -> CommitDecision:
 def wanted_position(seen: Observed, source: int) -> tuple[Position | None, Reason | None]:
     """Return the position that a group at ``source`` would have on the target now, and why it is not the source's."""
     place, offset = seen.translation
-    not_copied = Reason.NOT_COPIED_BACK if seen.waits_for_back else Reason.NOT_COPIED
-    reason = {Place.NOT_COPIED: not_copied, Place.UNKNOWN: Reason.UNKNOWN}.get(place, _of_loss(seen))
+    if place is Place.NOT_COPIED:
+        reason: Reason | None = Reason.NOT_COPIED_BACK if seen.waits_for_back else Reason.NOT_COPIED
+    else:
+        reason = Reason.UNKNOWN if place is Place.UNKNOWN else _of_loss(seen)
     if offset is not None:
         return Position(seen.copied_to if place is Place.NOT_COPIED else source, offset), reason
     if seen.standing is not None and seen.target is not None and 0 < seen.standing < seen.target:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Final, NamedTuple
@@ -112,39 +113,36 @@ class GroupCommits:
 
         That commits have succeeded is stored with the intents of the next call, or by :meth:`close`.
         """
-        by_act: dict[Act, dict[str, list[GroupPartition]]] = {act: {} for act in Act}
-        for row in rows:
-            by_act[row.decision.act].setdefault(row.group, []).append(row)
-        writes, deletions = by_act[Act.WRITE], by_act[Act.DELETE]
+        writes, deletions, forgotten = (_by_group(rows, act) for act in (Act.WRITE, Act.DELETE, Act.FORGET))
         until_ms = self._clock.now() + _FENCED_MS
-        self._store(row for act in (writes, deletions) for of_group in act.values() for row in of_group)
+        self._store([row for of in (writes, deletions) for of_group in of.values() for row in of_group])
         done = self._commit(writes, until_ms)
         self._settle(rows)
         gone = self._delete(deletions, until_ms)
-        self._forget([*gone, *(row for of_group in by_act[Act.FORGET].values() for row in of_group)])
+        self._forget([*gone, *(row for of_group in forgotten.values() for row in of_group)])
         return done
 
     def _store(self, rows: Iterable[GroupPartition]) -> None:
         changes = self._unstored()
-        for row in rows:
-            key = GroupTopicKey(row.group, row.target.topic)
+        for key, some in _by_key(rows):
             of_topic = self._changed(changes, key)
-            if row.intent is not None:
-                of_topic[row.target.partition] = row.intent
+            for row in some:
+                if row.intent is not None:
+                    of_topic[row.target.partition] = row.intent
         self._put(changes)
 
     def _settle(self, rows: Iterable[GroupPartition]) -> None:
         """Remember that commits have succeeded: what they have replaced is not this flow's own any more."""
-        changes: dict[GroupTopicKey, dict[int, Intent]] = {}
-        for row in rows:
-            if row.intent is None or row.intent.target != row.at_target:
-                continue
-            if (settled := row.intent.settled()) != row.intent:
-                key = GroupTopicKey(row.group, row.target.topic)
-                self._changed(changes, key)[row.target.partition] = settled
-        for key, intents in changes.items():
-            self.intents.put(key, intents, self.intents.times(key))
-        self._settled.update(changes)
+        done = (row for row in rows if row.intent is not None and row.intent.target == row.at_target)
+        for key, some in _by_key(done):
+            settled = {
+                row.target.partition: row.intent.settled()
+                for row in some
+                if row.intent is not None and not row.intent.is_settled
+            }
+            if settled:
+                self.intents.put(key, {**self.intents.of(key), **settled}, self.intents.times(key))
+                self._settled.add(key)
 
     def _unstored(self) -> dict[GroupTopicKey, dict[int, Intent]]:
         """Return the intents, as they are now, of which it is not stored yet that their commits have succeeded."""
@@ -152,9 +150,10 @@ class GroupCommits:
 
     def _forget(self, rows: Iterable[GroupPartition]) -> None:
         changes: dict[GroupTopicKey, dict[int, Intent]] = {}
-        for row in rows:
-            key = GroupTopicKey(row.group, row.target.topic)
-            self._changed(changes, key).pop(row.target.partition, None)
+        for key, some in _by_key(rows):
+            of_topic = self._changed(changes, key)
+            for row in some:
+                of_topic.pop(row.target.partition, None)
         self._put(changes)
 
     def _changed(self, changes: dict[GroupTopicKey, dict[int, Intent]], key: GroupTopicKey) -> dict[int, Intent]:
@@ -253,6 +252,21 @@ class GroupCommits:
         msg = f"not sent within {_FENCED_MS} ms after its intent; the next round tries again"
         too_late.set_exception(KafkaTimeout(msg))
         return too_late
+
+
+def _by_group(rows: Iterable[GroupPartition], act: Act) -> dict[str, list[GroupPartition]]:
+    """Return the rows of which ``act`` was decided."""
+    found: dict[str, list[GroupPartition]] = {}
+    for row in rows:
+        if row.decision.act is act:
+            found.setdefault(row.group, []).append(row)
+    return found
+
+
+def _by_key(rows: Iterable[GroupPartition]) -> Iterator[tuple[GroupTopicKey, Iterator[GroupPartition]]]:
+    """Yield rows by the record that their intents are in; rows of one record are mostly one behind the other."""
+    for (group, topic), some in itertools.groupby(rows, key=lambda row: (row.group, row.target.topic)):
+        yield GroupTopicKey(group, topic), some
 
 
 def in_parts(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Iterator[_Offsets]:
