@@ -35,6 +35,7 @@ hypothesis.settings.load_profile("mirror")
 
 _CLUSTERS = {"source_cluster", "target_cluster", "new_cluster"}
 _TOGETHER = (
+    ("tests/alignment/permissions/test_on_brokers.py",),
     ("tests/conformance/test_admin_on_brokers.py",),
     (
         "tests/conformance/test_consumer_backoff.py",
@@ -65,6 +66,7 @@ _TOGETHER = (
     # Two workers have the cluster of tests/copying.
     (
         "tests/copying/groups/",
+        "tests/copying/test_aside.py",
         "tests/copying/test_groups.py",
         "tests/copying/test_local_origin.py",
         "tests/copying/test_logs.py",
@@ -81,9 +83,10 @@ _TOGETHER = (
         "tests/copying/test_harm.py",
         "tests/copying/test_header_names.py",
         "tests/copying/test_policies.py",
-        "tests/copying/test_progress_of_0_1.py",
         "tests/copying/test_sequences.py",
+        "tests/copying/test_test_copies.py",
     ),
+    ("tests/copying/test_murder.py",),
     ("tests/e2e/test_on_a_cluster.py",),
     ("tests/e2e/test_on_hosts.py",),
     ("tests/migration/test_client_settings.py", "tests/migration/test_mirrormaker_config.py"),
@@ -94,7 +97,11 @@ _TOGETHER = (
     ("tests/cli/test_advised_commands.py",),
     ("tests/test_glossary.py",),
 )
-"""Paths whose tests share what is too large, or takes too long, for each worker to have: one worker runs them all."""
+"""Paths whose tests share what is too large, or takes too long, for each worker to have: one worker runs them all.
+
+Each cluster takes 10 to 80 s of CPU of a run: tests that share one of their own are required to be here.
+"""
+_TOGETHER_ALL = tuple(path for paths in _TOGETHER for path in paths)
 _LONG = (
     "tests/conformance/test_fake_sequences.py",
     "tests/conformance/test_fake_transactions.py",
@@ -294,6 +301,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what uses a cluster or measures times, so that it cannot be forgotten; say what goes first."""
     for item in items:
+        alone = not item.get_closest_marker("cluster") and not item.nodeid.startswith(_TOGETHER_ALL)
+        if alone and _shares_a_cluster(item):
+            raise pytest.UsageError(f"{item.nodeid}: shares a cluster: add it to _TOGETHER in tests/conftest.py")
         if _CLUSTERS.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.brokers)
         if item.nodeid.startswith(_TIMED) or "stalls" in getattr(item, "fixturenames", ()):
@@ -304,6 +314,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(_HANGS_S))
     if hasattr(config, "workerinput"):
         items.sort(key=_turn)
+
+
+def _shares_a_cluster(item: pytest.Item) -> bool:
+    """Whether the test has a cluster that it shares, other than the two that each worker starts."""
+    if not isinstance(item, pytest.Function):
+        return False
+    fixtures = item._fixtureinfo.name2fixturedefs  # pytest does not publish where they are from
+    return any(
+        found[-1].scope != "function" and found[-1].func.__annotations__.get("return") == "Iterator[Cluster]"
+        for name, found in fixtures.items()
+        if name not in _CLUSTERS
+    )
 
 
 def _turn(item: pytest.Item) -> tuple[bool, ...]:

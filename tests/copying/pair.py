@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError
@@ -168,7 +168,11 @@ class End(Side):
 
     def await_stable(self, topic: str, partitions: int = 1) -> None:
         """Wait until no transaction is open: a coordinator answers a commit before its markers are in all logs."""
-        latest = {TopicPartition(topic, partition): LATEST for partition in range(partitions)}
+        self.await_markers(TopicPartition(topic, partition) for partition in range(partitions))
+
+    def await_markers(self, tps: Iterable[TopicPartition]) -> None:
+        """:meth:`await_stable` of the partitions ``tps``."""
+        latest = dict.fromkeys(tps, LATEST)
         with Admin({"bootstrap.servers": self.address}) as admin:
 
             def stable() -> bool:
@@ -178,7 +182,7 @@ class End(Side):
                 )
                 return all(stable[tp].offset == last[tp].offset for tp in latest)
 
-            eventually(stable, within_s=WITHIN_S, what=f"no transaction in {topic} is open")
+            eventually(stable, within_s=WITHIN_S, what=f"no transaction in {', '.join(map(str, latest))} is open")
 
 
 class TwoClusters:
@@ -249,13 +253,19 @@ class TwoClusters:
         writing: Mapping[str, object] | None = None,
         **policy: Any,
     ) -> list[RangeResult]:
-        """Copy with a CopyPolicy of ``policy``; ``reading`` and ``writing`` are dotted keys of the clients."""
-        return copy_ranges(
+        """Copy with a CopyPolicy of ``policy``; ``reading`` and ``writing`` are dotted keys of the clients.
+
+        What is complete can be read by ``read_committed`` at once: this waits for the markers of its transactions.
+        """
+        results = copy_ranges(
             self.ranges(topic) if isinstance(topic, str) else topic,
             source_options={"bootstrap.servers": self.source.address, **(reading or {})},
             target_options={"bootstrap.servers": self.target.address, **(writing or {})},
             policy=CopyPolicy(**policy),
         )
+        complete = [result for result in results if result.outcome is Outcome.COMPLETE]
+        self.target.await_markers(TopicPartition(done.target_topic, done.partition) for done in complete)
+        return results
 
     def complete(self, topic: str | Sequence[Range], **options: Any) -> list[RangeResult]:
         """:meth:`copy`, which must be complete."""

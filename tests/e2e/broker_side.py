@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -89,13 +90,19 @@ class Side:
         assert not failures, failures[0]
 
     def read(self, topic: str, partition: int = 0) -> list[bytes | None]:
-        """All values of a partition at read_committed, in order."""
+        """All values of a partition at read_committed, in order; waits for the end of open transactions.
+
+        A coordinator answers a commit before its markers are in all logs, and this consumer's own end is the last
+        stable offset.
+        """
+        low, high = self._ends(topic, partition, "read_uncommitted")
         consumer = self._consumer()
         try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WITHIN_S)
             consumer.assign([TopicPartition(topic, partition, low)])
             values, position = list[bytes | None](), low
+            until_s = time.monotonic() + WITHIN_S
             while position < high:
+                assert time.monotonic() < until_s, f"{topic}-{partition} is at {position} instead of {high}"
                 messages = consumer.consume(5000, timeout=0.2)
                 for message in messages:
                     assert message.error() is None, message.error()
@@ -106,32 +113,34 @@ class Side:
             consumer.close()
 
     def end(self, topic: str, partition: int = 0) -> int:
-        """The high watermark; 0 while the partition is not there."""
+        """The end of a partition without open transactions, for which it waits; 0 while the partition is not there."""
         if self.partitions(topic) <= partition:
             return 0
         ends: list[int] = []
 
-        def knows() -> bool:
-            ends.extend(self._end(topic, partition))
-            return bool(ends)
+        def stable() -> bool:
+            try:
+                ends[:] = (self._ends(topic, partition, level)[1] for level in ("read_committed", "read_uncommitted"))
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_THERE_YET:
+                    raise
+            return len(ends) == 2 and ends[0] == ends[1]
 
-        eventually(knows, what="a leader's word")
+        eventually(stable, within_s=WITHIN_S, what=f"{topic}-{partition} has no open transaction")
         return ends[0]
 
-    def _end(self, topic: str, partition: int) -> list[int]:
-        consumer = self._consumer()
+    def _ends(self, topic: str, partition: int, isolation: str) -> tuple[int, int]:
+        """The log start offset, and the last stable offset or the high watermark."""
+        consumer = self._consumer(isolation=isolation)
         try:
-            return [int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WITHIN_S)[1])]
-        except KafkaException as error:
-            if error.args[0].code() not in _NOT_THERE_YET:
-                raise
-            return []
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=WITHIN_S)
+            return int(low), int(high)
         finally:
             consumer.close()
 
-    def _consumer(self, group: str | None = None) -> Consumer:
+    def _consumer(self, group: str | None = None, isolation: str = "read_committed") -> Consumer:
         options = {"group.id": group or f"test-{uuid.uuid4().hex}", "enable.auto.commit": False, "check.crcs": True}
-        return Consumer({"bootstrap.servers": self.address, "isolation.level": "read_committed", **options})
+        return Consumer({"bootstrap.servers": self.address, "isolation.level": isolation, **options})
 
     def progress(self, flow: str, topic: str, partition: int = 0) -> int:
         """The flow's progress that is kept here for the target's partition; 0 where there is none."""
