@@ -77,4 +77,5 @@ def write_transactional(side: End, topic: str, values: list[bytes]) -> None:
         producer.begin_transaction()
         for value in values:
             producer.produce(topic, value if commits else b"aborted", partition=0)
+        producer.flush(10)  # A transaction without records on the broker cannot be aborted.
         (producer.commit_transaction if commits else producer.abort_transaction)(10)

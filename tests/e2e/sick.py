@@ -65,6 +65,7 @@ class SickFlow:
         for end in (producer.commit_transaction, producer.abort_transaction):
             producer.begin_transaction()
             producer.produce(self.topic, b"in a transaction", partition=0)
+            producer.flush(WITHIN_S)  # A transaction without records on the broker cannot be aborted.
             end(WITHIN_S)
 
     def copied(self, partition: int) -> int:

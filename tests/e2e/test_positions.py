@@ -44,6 +44,7 @@ def _write(side: Side, topic: str, partitions: int, numbers: Iterator[int]) -> N
         producer.begin_transaction()
         for number in (next(numbers) for _ in range(20 * partitions)):
             producer.produce(topic, b"%d" % number, b"k%d" % (number % 7), number % partitions)
+        producer.flush()  # A transaction without records on the broker cannot be aborted.
         producer.commit_transaction() if committed else producer.abort_transaction()
 
 
