@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from mirror.client import Admin, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import KafkaError, KafkaTimeout
@@ -24,11 +24,19 @@ from mirror.timing import Clock
 from mirror.wire.decode import Record
 from mirror.wire.integers import INT16_MAX
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 _Outcomes = Outcomes[TopicPartition, None]
+_OfGroups = Outcomes[str, _Outcomes]
 _Offsets = dict[TopicPartition, OffsetAndMetadata]
 
-_AT_ONCE: Final = 64
-"""Commits or deletions in flight per coordinator, each of a group."""
+_GROUPS: Final = 32
+"""Groups whose commits share a call."""
+_AT_ONCE: Final = 2
+"""Such calls in flight per coordinator: it answers one while the next one is encoded."""
+_DELETIONS: Final = 64
+"""Deletions in flight per coordinator, each of a group."""
 _FENCED_MS: Final = 10_000
 """Nothing is sent later than this after the intents were to be stored: a later run may have begun since."""
 _COMMIT_BYTES: Final = 256 * 1024
@@ -44,6 +52,10 @@ class _Part(NamedTuple):
 
     group: str
     number: int = 0
+
+
+_Bundle = tuple[_Part, ...]
+"""Parts of different groups of one coordinator, which share a call."""
 
 
 # Invariant: Intents are stored in transactions of one id before anything is committed or deleted, so that an earlier
@@ -75,7 +87,8 @@ class GroupCommits:
         self._clock: Final = clock
         self._timeout_ms: Final = timeout_ms
         self._followed: Final = FollowedTopic(topic)
-        self._calls: Final = CoordinatorCalls[_Part, _Outcomes](clock, at_once=_AT_ONCE, is_answer=answers_any)
+        self._commits: Final = CoordinatorCalls[_Bundle, _OfGroups](clock, at_once=_AT_ONCE, is_answer=answers_any)
+        self._deletions: Final = CoordinatorCalls[str, _Outcomes](clock, at_once=_DELETIONS, is_answer=answers_any)
         self._target_group: Final = rules.target_group
         self.intents: Final = StoredIntents(rules.source_group)
         self._settled: Final[set[GroupTopicKey]] = set()
@@ -192,66 +205,82 @@ class GroupCommits:
             for group, of_group in offsets.items()
             for number, part in enumerate(in_parts(group, of_group))
         }
-        done = self._run(
-            {part: [row for row in rows[part.group] if row.target in of_part] for part, of_part in parts.items()},
-            until_ms,
-            lambda part, ms: self._admin.commit_group_offsets_async(
-                self._reader.name_here(part.group), parts[part], ms
+        outcomes = self._commits.run(
+            self._bundled(parts),
+            lambda bundle: self._begin(
+                until_ms,
+                lambda ms: self._admin.commit_offsets_of_groups_async(
+                    {self._reader.name_here(part.group): parts[part] for part in bundle}, ms
+                ),
             ),
         )
-        for row in done:
-            row.at_target = offsets[row.group][row.target].offset
-        return len(done)
+        count = 0
+        for bundle, outcome in outcomes.items():
+            for part in bundle:
+                of_part = (row for row in rows[part.group] if row.target in parts[part])
+                for row in _succeeded(of_part, _of_group(outcome, self._reader.name_here(part.group))):
+                    row.at_target = parts[part][row.target].offset
+                    count += 1
+        return count
 
     def _delete(self, rows: Mapping[str, list[GroupPartition]], until_ms: int) -> list[GroupPartition]:
         """Delete the target's offsets of groups; return the rows whose offsets are gone."""
-        parts = {_Part(group): of_group for group, of_group in rows.items()}
-        done = self._run(
-            parts,
-            until_ms,
-            lambda part, ms: self._admin.delete_group_offsets_async(
-                self._reader.name_here(part.group), [row.target for row in parts[part]], ms
+        outcomes = self._deletions.run(
+            self._by_coordinator(rows, str),
+            lambda group: self._begin(
+                until_ms,
+                lambda ms: self._admin.delete_group_offsets_async(
+                    self._reader.name_here(group), [row.target for row in rows[group]], ms
+                ),
             ),
         )
+        done = [row for group, outcome in outcomes.items() for row in _succeeded(rows[group], outcome)]
         for row in done:
             row.at_target = None
         return done
 
-    def _run(
-        self,
-        rows: Mapping[_Part, list[GroupPartition]],
-        until_ms: int,
-        submit: Callable[[_Part, int], Future[_Outcomes]],
-    ) -> list[GroupPartition]:
-        """Run a call for each part of a group, which is given some ms; return the rows for which it has succeeded."""
-        outcomes = self._calls.run(
-            self._by_coordinator(rows), lambda part: self._begin(until_ms, lambda ms: submit(part, ms))
-        )
-        done: list[GroupPartition] = []
-        for part, outcome in outcomes.items():
-            for row in rows[part]:
-                error = outcome if isinstance(outcome, KafkaError) else outcome.failed.get(row.target)
-                if error is None:
-                    done.append(row)
-                else:
-                    row.hold(reason_of(error), str(error))
-        return done
-
-    def _by_coordinator(self, parts: Iterable[_Part]) -> dict[int, list[_Part]]:
-        found: dict[int, list[_Part]] = {}
-        for part in parts:
-            found.setdefault(self._reader.node_of(part.group), []).append(part)
+    def _bundled(self, parts: Iterable[_Part]) -> dict[int, list[_Bundle]]:
+        """Return parts by coordinator and call. Only the first ones of groups share calls, so that these are small."""
+        found: dict[int, list[_Bundle]] = {}
+        for node, of_node in self._by_coordinator(parts, lambda part: part.group).items():
+            first = [part for part in of_node if not part.number]
+            alone = [(part,) for part in of_node if part.number]
+            found[node] = [*(tuple(first[at : at + _GROUPS]) for at in range(0, len(first), _GROUPS)), *alone]
         return found
 
-    def _begin(self, until_ms: int, submit: Callable[[int], Future[_Outcomes]]) -> Future[_Outcomes]:
+    def _by_coordinator(self, keys: Iterable[K], group_of: Callable[[K], str]) -> dict[int, list[K]]:
+        found: dict[int, list[K]] = {}
+        for key in keys:
+            found.setdefault(self._reader.node_of(group_of(key)), []).append(key)
+        return found
+
+    def _begin(self, until_ms: int, submit: Callable[[int], Future[V]]) -> Future[V]:
         """Begin a call, which is given up before ``until_ms``; it fails if that has passed."""
         left_ms = until_ms - self._clock.now()
         if left_ms > 0:
             return submit(min(CALL_MS, left_ms))
-        too_late: Future[_Outcomes] = Future()
+        too_late: Future[V] = Future()
         msg = f"not sent within {_FENCED_MS} ms after its intent; the next round tries again"
         too_late.set_exception(KafkaTimeout(msg))
         return too_late
+
+
+def _of_group(outcome: _OfGroups | KafkaError, group: str) -> _Outcomes | KafkaError:
+    if isinstance(outcome, KafkaError):
+        return outcome
+    return outcome.failed[group] if group in outcome.failed else outcome[group]
+
+
+def _succeeded(rows: Iterable[GroupPartition], outcome: _Outcomes | KafkaError) -> list[GroupPartition]:
+    """Return the rows for which a call has succeeded; the others are held."""
+    done = []
+    for row in rows:
+        error = outcome if isinstance(outcome, KafkaError) else outcome.failed.get(row.target)
+        if error is None:
+            done.append(row)
+        else:
+            row.hold(reason_of(error), str(error))
+    return done
 
 
 def _by_group(rows: Iterable[GroupPartition], act: Act) -> dict[str, list[GroupPartition]]:

@@ -17,6 +17,8 @@ from mirror.relay.progress.flow_topic import KeyValue
 from mirror.wire.integers import INT32_MAX
 
 _VERSION: Final = 1
+_encode_json: Final = json.JSONEncoder(separators=(",", ":")).encode
+"""As json.dumps(), which makes an encoder for each call."""
 _NO_TIMES: Final[Mapping[int, int]] = {}
 
 
@@ -211,7 +213,7 @@ def encode_key(key: GroupTopicKey | ResumeKey, target_group: Callable[[str], str
     """Return ``key`` as JSON, with the name that ``target_group`` returns for its group."""
     group = target_group(key.group)
     fields = {"resume": group} if isinstance(key, ResumeKey) else {"group": group, "topic": key.topic}
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return _encode_json(fields).encode()
 
 
 def parse_key(key: bytes | None, source_group: Callable[[str], str | None] = str) -> GroupTopicKey | ResumeKey | None:
@@ -248,7 +250,7 @@ def encode_intents(intents: Mapping[int, Intent], times: Mapping[int, int] = _NO
         for number, time_ms in sorted(times.items()):
             by_time.setdefault(str(time_ms), []).append(number)
         fields["times"] = by_time
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return _encode_json(fields).encode()
 
 
 def parse_source(key: bytes | None, value: bytes | None) -> str | None:
@@ -283,7 +285,7 @@ def parse_intents(value: bytes | None) -> dict[int, Intent]:
 def encode_resumed(offsets: Mapping[str, Mapping[int, int]]) -> bytes:
     """Return the target's offsets, by topic and partition, at which a group is resumed, as JSON."""
     topics = {topic: {str(number): offset for number, offset in of.items()} for topic, of in offsets.items()}
-    return json.dumps({"v": _VERSION, "topics": topics}, separators=(",", ":")).encode()
+    return _encode_json({"v": _VERSION, "topics": topics}).encode()
 
 
 def parse_resumed(value: bytes | None) -> dict[str, Offsets]:

@@ -124,8 +124,8 @@ class GroupsReport:
     step."""
     sync: bool = True
     """Whether what is due was committed; if not, it was only read."""
-    only_changes: bool = False
-    """Whether the round has asked only for groups that had changed, and for a part of the others."""
+    is_watching: bool = False
+    """Whether the next rounds ask only for groups that change, and for a part of the others."""
     failing_since_ms: int | None = None
     """Since when all rounds have failed (ms since 1970); None if the last one has not."""
 

@@ -37,7 +37,7 @@ from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, group_topic_of
 from mirror.relay.progress.latch import LatchCheck
 from mirror.timing import Clock
 
-_GATHERED: Final = 8
+_GATHERED: Final = 16
 """A broker gathers commits for this part of an interval."""
 
 
@@ -176,7 +176,7 @@ class GroupSync(Closing):
             self._clock.unix_ms(),
             translated,
             sync=write,
-            only_changes=not asked.everything,
+            is_watching=self.asked.is_watching,
         )
 
     def _problems(self) -> Iterable[str]:

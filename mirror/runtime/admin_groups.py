@@ -9,6 +9,7 @@ from mirror.cluster.admin.groups import DeleteGroups, DescribeConsumerGroups, De
 from mirror.cluster.calls.group_offset_calls import (
     CommitEachOffset,
     CommitGroupOffsets,
+    CommitOffsetsOfGroups,
     DeleteGroupOffsets,
     GroupOffsets,
     OffsetsOfGroups,
@@ -160,6 +161,20 @@ class GroupCalls(AdminCalls):
         def commit() -> CommitEachOffset:
             name = arguments.text("a group id", group)
             return CommitEachOffset(name, arguments.offsets(offsets), *self._timer(timeout_ms))
+
+        return self._later(commit)
+
+    def commit_offsets_of_groups_async(
+        self, offsets: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]], timeout_ms: int | None = None
+    ) -> Future[Outcomes[str, Outcomes[TopicPartition, None]]]:
+        """Commit offsets for groups without members, without waiting: one request for each group, all at once.
+
+        The errors of single partitions are in the ``failed`` of their group. A timeout is that of a whole group.
+        """
+
+        def commit() -> CommitOffsetsOfGroups:
+            checked = {arguments.text("a group id", group): arguments.offsets(of) for group, of in offsets.items()}
+            return CommitOffsetsOfGroups(checked, *self._timer(timeout_ms))
 
         return self._later(commit)
 

@@ -11,7 +11,7 @@ import pytest
 from mirror.client import AclOperation, GroupListing, OffsetAndMetadata, ResourceType, TopicPartition
 from mirror.errors import AuthorizationFailed, BrokerError, KafkaTimeout, ProtocolError
 from mirror.wire.api import Api
-from mirror.wire.messages.groups import DescribeGroupsResponse
+from mirror.wire.messages.groups import DescribeGroupsResponse, OffsetCommitResponseTopic
 from tests.fakes import errors
 from tests.fakes.admin import FakeAdmin
 from tests.fakes.api_admin import (
@@ -264,6 +264,49 @@ def test_a_refused_offset_does_not_stop_the_others_of_its_group() -> None:
     assert {tp: _code(error) for tp, error in found.failed.items()} == refused
     found = _finished(admin, admin.commit_group_offsets_async("new", {TPS[0]: OffsetAndMetadata(1)}))
     assert _code(found.failed[TPS[0]]) == errors.UNKNOWN_MEMBER_ID
+
+
+def test_groups_commit_together_and_each_has_an_outcome_of_its_own() -> None:
+    """One of each coordinator, one with members, one in a transient state; and one whose topic is refused."""
+    cluster, nowhere = _cluster(), TopicPartition("nope", 0)
+    cluster.coordinators |= {"also empty": 1, "moves": 2}
+    refused: dict[TopicPartition | str, int] = {nowhere: errors.UNKNOWN_TOPIC_OR_PARTITION}
+    first = Action(errors={**refused, "moves": errors.NOT_COORDINATOR})
+    cluster.control.on(Api.OFFSET_COMMIT, first, times=4)
+    cluster.control.on(Api.OFFSET_COMMIT, Action(errors=refused), times=None)
+    admin = FakeAdmin(cluster)
+    five, six = OffsetAndMetadata(5, 2, "so far"), OffsetAndMetadata(6)
+    wanted = {
+        "empty": {TPS[0]: five, nowhere: five},
+        "also empty": {TPS[0]: six, OTHER: six},
+        "moves": {TPS[1]: five},
+        "new": {TPS[1]: six},
+    }
+    found = _finished(admin, admin.commit_offsets_of_groups_async(wanted))
+    assert {group: set(of_group) for group, of_group in found.items()} == {
+        "empty": {TPS[0]},
+        "also empty": {TPS[0], OTHER},
+        "moves": {TPS[1]},
+        "new": set(),
+    }
+    assert _code(found["empty"].failed[nowhere]) == errors.UNKNOWN_TOPIC_OR_PARTITION
+    assert _code(found["new"].failed[TPS[1]]) == errors.UNKNOWN_MEMBER_ID
+    assert admin.group_offsets("empty") == {TPS[0]: five}
+    assert admin.group_offsets("also empty") == wanted["also empty"]
+    assert admin.group_offsets("moves") == wanted["moves"]
+    asked = [(call.node, call.body.group_id) for call in cluster.calls(Api.OFFSET_COMMIT)]
+    assert asked.count((2, "moves")) == 2
+    assert len(asked) == len(wanted) + 1
+
+
+def test_a_group_whose_commit_is_answered_in_part_is_not_taken_for_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = _cluster()
+    admin, wanted = FakeAdmin(cluster), {"empty": dict.fromkeys(TPS, OffsetAndMetadata(5))}
+    whole = "tests.fakes.api_groups.OffsetCommitResponseTopic"
+    monkeypatch.setattr(whole, lambda name, partitions: OffsetCommitResponseTopic(name, partitions[1:]))
+    found = _finished(admin, admin.commit_offsets_of_groups_async(wanted, 2_000))
+    assert isinstance(found.failed["empty"], KafkaTimeout)
+    assert "leaves it out" in str(found.failed["empty"])
 
 
 def test_offsets_of_several_groups_come_with_one_request_of_each_coordinator() -> None:

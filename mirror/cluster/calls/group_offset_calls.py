@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
-from mirror.cluster.calls.keyed_call import GroupsCall, KeyedCall, coordinator
+from mirror.cluster.calls.keyed_call import FINAL, GroupsCall, KeyedCall, coordinator
 from mirror.cluster.calls.offset_calls import by_topic
 from mirror.cluster.calls.routed_calls import CallAttempt, ClusterView, Failures, GroupCall, check
 from mirror.cluster.coordinators import KeyType
@@ -12,12 +12,14 @@ from mirror.cluster.requests import Lane
 from mirror.cluster.types import OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import KafkaError
 from mirror.wire.api import Api
-from mirror.wire.error_codes import GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION, broker_error
+from mirror.wire.error_codes import GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION, broker_error, verdict
 from mirror.wire.messages.groups import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponseTopic,
+    OffsetCommits,
+    OffsetCommitsResponse,
     OffsetCommitTopic,
     OffsetDeletePartition,
     OffsetDeleteRequest,
@@ -270,6 +272,58 @@ class CommitEachOffset(_EachOffset):
         """Set the result of each partition."""
         self.set_results(response.topics)
         return self.unresolved(keys)
+
+
+class CommitOffsetsOfGroups(GroupsCall[Outcomes[TopicPartition, None]]):
+    """Commit offsets for groups without members, with one request a group, all in flight at once.
+
+    Each partition has an outcome of its own, unless one of its group is to be retried: then all of these are.
+    """
+
+    api = Api.OFFSET_COMMIT
+    needs = "Read"
+
+    def __init__(
+        self, offsets: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]], deadline_ms: int, timeout_ms: int
+    ) -> None:
+        super().__init__("committing offsets of groups", offsets, deadline_ms, timeout_ms)
+        self._offsets = offsets
+
+    def describe(self, key: str) -> str:
+        """Return the operation on ``key``, for error texts."""
+        return f"committing offsets of group {key!r}"
+
+    def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> OffsetCommits:
+        """Request what groups of one coordinator are to have committed."""
+        del view, timeout_ms
+        return OffsetCommits(tuple(offset_commit_request(group, self._offsets[group]) for group in keys))
+
+    def accept(self, keys: Collection[str], response: OffsetCommitsResponse) -> Failures:
+        """Set the result of each group."""
+        for group, one in zip(keys, response.responses, strict=True):
+            wanted = self._offsets[group]
+            codes = {
+                tp: entry.error_code
+                for topic in one.topics
+                for entry in topic.partitions
+                if (tp := TopicPartition(topic.name, entry.partition_index)) in wanted
+            }
+            failed = {
+                tp: broker_error(code, f"{self.describe(group)}, {tp}", needs=self.needs)
+                for tp, code in codes.items()
+                if code
+            }
+            again = [error for tp, error in failed.items() if not _is_final(codes[tp])]
+            if again:
+                self.set_waiting(group, again[0])
+            elif len(codes) == len(wanted):
+                self.set_result(group, 0, Outcomes({tp: None for tp in codes if tp not in failed}, failed))
+        return self.unresolved(keys)
+
+
+def _is_final(code: int) -> bool:
+    """Whether a partition's refusal is not worth a retry, as for :class:`CommitEachOffset`."""
+    return code in CommitEachOffset.final_codes or verdict(code) in FINAL
 
 
 class DeleteGroupOffsets(_EachOffset):

@@ -20,6 +20,10 @@ _MAX_ERRORS_SHOWN: Final = 20
 _IN_DOUBT: Final = "it may have been done, as an attempt got no answer: check before you repeat it"
 
 
+FINAL: Final = frozenset({ErrorAction.FATAL, ErrorAction.FENCED, ErrorAction.ABORTABLE})
+"""What ends a key."""
+
+
 class KeyedCall(Call[Outcomes[K, V], K]):
     """A call whose result is :class:`Outcomes`: a refusal ends its key, not the call.
 
@@ -78,7 +82,7 @@ class KeyedCall(Call[Outcomes[K, V], K]):
             self._done[key] = value
             return
         error = broker_error(code, self.describe(key), message, needs=needs or self.needs)
-        if outcome in {ErrorAction.FATAL, ErrorAction.FENCED, ErrorAction.ABORTABLE} or code in self.final_codes:
+        if outcome in FINAL or code in self.final_codes:
             self._failed[key] = error
             return
         if code == REQUEST_TIMED_OUT:

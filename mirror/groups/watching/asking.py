@@ -8,9 +8,10 @@ from typing import Final, NamedTuple
 
 _REST_PARTS: Final = 4
 """A round brought forward begins a quarter of the interval after the last one."""
-_AGE_PARTS: Final = (3, 8)
-"""So old a hint is, as a part of the interval, before its group is asked for. By then the commit is visible, and what
-the group has read is in the index: copies commit and write that within this time (``CopyPolicy.index_interval_ms``)."""
+_AGE_PARTS: Final = 4
+"""So old a hint is, as a part of the interval, before its group is asked for. By then what the group has read is in the
+index: copies commit and write that within this time (``CopyPolicy.index_interval_ms``), and hints arrive a little later
+than commits."""
 _SWEEP_MS: Final = 60_000
 """Within this time each group is asked for once, whatever the hints say: on both sides, to find takeovers."""
 
@@ -48,7 +49,7 @@ class Asking:
         """Each ``interval_ms``, a round asks for the groups that are not in step; hints bring it forward."""
         self._interval_ms: Final = interval_ms
         self._rest_ms: Final = interval_ms // _REST_PARTS
-        self._age_ms: Final = interval_ms * _AGE_PARTS[0] // _AGE_PARTS[1]
+        self._age_ms: Final = interval_ms // _AGE_PARTS
         self._parts: Final = max(1, _SWEEP_MS // interval_ms)
         self._hinted: dict[str, tuple[int, int]] = {}
         """When the first and the last hint of a group have come."""

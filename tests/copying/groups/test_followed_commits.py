@@ -55,6 +55,6 @@ def test_a_commit_brings_the_next_round_forward(
         way(pair.source, group, topic, 57)
         eventually(sync.has_news, what="the commit")
         report = sync.round()
-        assert report.only_changes
+        assert report.is_watching
         assert report.groups[group].is_in_step
         assert committed_at(pair.target, group, topic)[0] == copies[57]

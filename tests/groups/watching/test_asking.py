@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mirror.groups.watching.asking import ALL, Asking
 
 INTERVAL_MS: Final = 1_000
-AGE_MS: Final = 375
+AGE_MS: Final = 250
 GROUPS: Final = [f"g-{number}" for number in range(50)]
 
 
@@ -25,19 +25,19 @@ def asking(interval_ms: int = INTERVAL_MS) -> Asking:
 def test_a_group_is_asked_for_once_its_commit_has_been_visible_for_a_while() -> None:
     run = asking()
     run.hint({"a"}, 100)
-    assert not run.is_due(474)
-    assert run.is_due(475)
-    assert run.take(475).changed == {"a"}
+    assert not run.is_due(349)
+    assert run.is_due(350)
+    assert run.take(350).changed == {"a"}
     assert not run.is_due(900)
 
 
 def test_a_commit_that_is_too_new_is_asked_for_later_too() -> None:
     run = asking()
     run.hint({"a"}, 100)
-    run.hint({"a", "b"}, 300)
-    assert run.take(500).changed == {"a"}
-    assert not run.is_due(740)  # a round a quarter of the interval
-    assert run.take(750).changed == {"a", "b"}
+    run.hint({"a", "b"}, 200)
+    assert run.take(400).changed == {"a"}
+    assert not run.is_due(640)  # a round a quarter of the interval
+    assert run.take(650).changed == {"a", "b"}
     assert run.take(999).changed == frozenset()
 
 
@@ -90,16 +90,16 @@ def test_what_may_have_been_missed_has_all_groups_asked_for(loses: str) -> None:
 def test_each_hint_is_followed_by_a_round_that_begins_late_enough_and_within_the_interval(
     hints: list[tuple[int, str]],
 ) -> None:
-    """Polled as the driver does, eight times an interval."""
+    """Polled as the driver does, sixteen times an interval."""
     run, now, open_hints, next_ms = asking(), 0, dict[str, list[int]](), 0
     for wait_ms, group in [*hints, (3 * INTERVAL_MS, "none")]:
         next_ms += wait_ms
         while now < next_ms:
-            now += INTERVAL_MS // 8
+            now += INTERVAL_MS // 16
             if run.is_due(now):
                 for name in run.take(now).changed:
                     open_hints[name] = [at for at in open_hints.get(name, []) if now - at < AGE_MS]
-            assert all(now - at < INTERVAL_MS * 7 // 8 for times in open_hints.values() for at in times)
+            assert all(now - at < INTERVAL_MS * 5 // 8 for times in open_hints.values() for at in times)
         if group != "none":
             run.hint({group}, now)
             open_hints.setdefault(group, []).append(now)
