@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from typer.testing import CliRunner
 
 from mirror.cli.app import app
-from mirror.client import Admin, OffsetAndMetadata, TopicPartition
+from mirror.client import Admin, OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupPosition
 from mirror.groups.sync import GroupSync
@@ -236,8 +236,8 @@ def test_metadata_that_the_target_refuses_holds_its_group_only(pair: TwoClusters
             def longer(groups: list[str]) -> Any:
                 found = read(groups)
                 of_group: Any = found[name]
-                for committed in of_group.values():
-                    object.__setattr__(committed, "metadata", "x" * 5_000)
+                long = {tp: committed._replace(metadata="x" * 5_000) for tp, committed in of_group.items()}
+                found[name] = Outcomes(long, of_group.failed)
                 return found
 
             patch.setattr(sync._of_source, "offsets", longer)
