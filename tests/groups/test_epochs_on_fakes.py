@@ -33,6 +33,21 @@ def test_a_group_that_has_read_lost_records_continues_with_the_first_one_that_is
     assert site.at_target() == site.pair.log().end_offset - 51
 
 
+def test_groups_at_one_offset_of_different_epochs_continue_at_different_records(site: Site) -> None:
+    """What one of them continues at counts for those that have committed the same epoch only."""
+    site.pair.source.elect_uncleanly("t", 0, 1, end=220)
+    site.pair.write(*(b"new %d" % number for number in range(60)))
+    site.pair.copy(on_gap="skip")
+    epochs = {"before": 0, "behind": 1, "also before": 0}
+    for group, epoch in epochs.items():
+        site.pair.source.groups[group][SOURCE] = GroupOffset(230, epoch, "")
+    report = site.sync().round()
+    found = {group: (only(report, group).reason, only(report, group).continued_at) for group in epochs}
+    assert found == {"before": (Reason.TRUNCATED, 220), "behind": (None, 230), "also before": (Reason.TRUNCATED, 220)}
+    assert site.at_target("before") == site.at_target("also before") == site.pair.log().end_offset - 61
+    assert site.at_target("behind") == site.pair.log().end_offset - 51
+
+
 def test_a_group_in_front_of_the_loss_stays_where_it_is(site: Site) -> None:
     site.commit(137)
     site.pair.source.elect_uncleanly("t", 0, 1, end=220)

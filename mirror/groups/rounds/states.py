@@ -15,6 +15,7 @@ from mirror.groups.watching.asking import Asked
 
 _FULL_ROUNDS: Final = 6
 """Each of so many rounds of all groups reads what they have on the target, to find those that were taken over."""
+_NOT_COPIED: Final = frozenset({Reason.NOT_COPIED, Reason.NOT_COPIED_BACK})
 
 
 class GroupStates:
@@ -42,9 +43,7 @@ class GroupStates:
     def is_not_copied(self, group: str) -> bool:
         """Whether a group is in front of a copy."""
         state = self.each.get(group)
-        return state is not None and any(
-            one.reason in {Reason.NOT_COPIED, Reason.NOT_COPIED_BACK} for one in state.positions
-        )
+        return state is not None and not state.is_in_step and not state.reasons.isdisjoint(_NOT_COPIED)
 
     def leave_out(
         self,

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from mirror.spark.driver.rounds.periodic_rounds import ROUND_SHARE
+from mirror.spark.driver.rounds.reconciling import SHARE_OF_CHANGES
 from tests.benchmarks.plain_spark.command import pinned_version
 from tests.benchmarks.side_by_side.figures import (
     CEILINGS,
@@ -72,6 +74,8 @@ def results_page(
             streams=STREAMS,
             results=results,
             same_interval=same_interval,
+            share_of_changes=SHARE_OF_CHANGES,
+            round_share=ROUND_SHARE,
             plain=plain,
             connector=pinned_version("spark-sql-kafka"),
             client=pinned_version("kafka-clients"),

@@ -30,7 +30,7 @@ TARGET: Final = "topics and ACLs"
 GROUPS: Final = "consumer groups"
 _NEWS: Final = 16
 """What groups have committed is seen so many times in an interval, so that it is on the target within one."""
-_SHARE_OF_CHANGES: Final = 2
+SHARE_OF_CHANGES: Final = 2
 """Rounds that ask only for groups that have committed take at most half a core: they cost what these commits cost. That
 holds for one of all groups, too, if such rounds follow: a tenth of a core would hold these up for long."""
 
@@ -133,7 +133,7 @@ def group_rounds(flow: FlowConfig, on_report: Callable[[GroupsReport], None]) ->
         problems=lambda report: report.problems,
         failed=lambda last, problem: (last or GroupsReport()).failed(problem, SystemClock().unix_ms()),
         news_ms=flow.groups.interval_ms // _NEWS,
-        share=lambda report: _SHARE_OF_CHANGES if report.is_watching else ROUND_SHARE,
+        share=lambda report: SHARE_OF_CHANGES if report.is_watching else ROUND_SHARE,
     )
 
 
