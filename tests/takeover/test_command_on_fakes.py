@@ -41,6 +41,10 @@ def mm2(monkeypatch: pytest.MonkeyPatch) -> FakeMirrorMaker:
 
 @pytest.fixture
 def config(mm2: FakeMirrorMaker, tmp_path: Path) -> Path:
+    return _imported(mm2, tmp_path)
+
+
+def _imported(mm2: FakeMirrorMaker, tmp_path: Path) -> Path:
     file, config = tmp_path / "mm2.properties", tmp_path / "mirror.toml"
     servers = {"source": mm2.pair.source.bootstrap, "target": mm2.pair.target.bootstrap}
     file.write_text(PROPERTIES.format(**servers), encoding="ascii")
@@ -85,6 +89,41 @@ def test_a_partition_that_is_left_out_has_status_3(mm2: FakeMirrorMaker, config:
     assert "t-0: left out: the source's log ends at offset 12, and MirrorMaker 2 has copied up to 40" in found.stdout
     assert "1 unsettled" in found.stdout
     assert "until the rest is taken over, exclude these topics from the flow" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("on_source", "on_target", "found", "change", "warning"),
+    [
+        (2, 3, {0: ("settled", 9), 1: ("settled", 9)}, False, True),
+        (3, 2, {0: ("settled", 9), 1: ("settled", 9), 2: ("nothing-copied", None)}, True, False),
+    ],
+)
+def test_another_number_of_partitions_keeps_no_partition_from_being_taken_over(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    on_source: int,
+    on_target: int,
+    found: dict[int, tuple[str, int | None]],
+    change: bool,
+    warning: bool,
+) -> None:
+    """MirrorMaker 2 copies partition N into partition N; mirror/design/decisions/050-partition-counts.md"""
+    mm2 = FakeMirrorMaker(monkeypatch, brokers=2, source_brokers=2, partitions=2)
+    for partition in range(2):
+        mm2.write(*(b"%d" % number for number in range(12)), partition=partition)
+        mm2.copy(0, 9, partition=partition)
+        mm2.store(5, partition=partition)
+    mm2.pair.source.grow(mm2.pair.source.topics["t"], on_source)
+    mm2.pair.target.grow(mm2.pair.target.topics["paris.t"], on_target)
+    config = _imported(mm2, tmp_path)
+    taken = json.loads(_run(config, "--json").stdout)
+    decisions = {one["partition"]: (one["outcome"], one["next_offset"]) for one in taken["partitions"]}
+    assert (taken["complete"], decisions) == (True, found)
+    (flow,) = json.loads(CliRunner().invoke(app, ["plan", "--config", str(config), "--json"]).stdout)["flows"]
+    assert {one["partition"]: one["error"] for one in flow["partitions"]} == dict.fromkeys(found)
+    assert ("on berlin: topic paris.t gets 3 partitions (now 2)" in flow["changes"]) is change
+    more = "target topic paris.t: more partitions than the source topic (3, and not 2): nothing is copied into"
+    assert any(line.startswith(more) for line in flow["warnings"]) is warning
 
 
 def test_what_keeps_it_from_running_is_one_line_with_status_1(config: Path) -> None:

@@ -144,6 +144,43 @@ def test_without_a_stored_offset_the_whole_logs_are_compared(monkeypatch: pytest
     assert [mm2.pair.values(partition) for partition in range(3)] == [VALUES] * 3
 
 
+def test_partitions_that_only_the_target_has_stay_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    mm2 = _killed(monkeypatch)
+    mm2.pair.target.grow(mm2.pair.target.topics["paris.t"], 2)
+    assert only(mm2.run()).next_offset == 9
+    assert _copied(mm2.pair) == VALUES
+    assert mm2.pair.values(1) == []
+
+
+def test_a_partition_that_mirrormaker_has_not_made_yet_begins_with_its_first_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mm2 = _killed(monkeypatch)
+    mm2.pair.partitions = 2
+    mm2.pair.source.grow(mm2.pair.source.topics["t"], 2)
+    mm2.write(b"new", partition=1)
+    first, second = mm2.run().decisions
+    assert (first.next_offset, second.outcome) == (9, TakeoverOutcome.NOTHING_COPIED)
+    mm2.pair.target.grow(mm2.pair.target.topics["paris.t"], 2)  # as a run prepares it
+    assert {result.outcome for result in mm2.pair.copy_all()} == {CopyOutcome.COMPLETE}
+    assert [mm2.pair.values(partition) for partition in range(2)] == [VALUES, [b"new"]]
+
+
+def test_a_partition_whose_copy_was_deleted_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target topic was made again with fewer partitions."""
+    mm2 = FakeMirrorMaker(monkeypatch, partitions=2)
+    for partition in range(2):
+        mm2.write(*VALUES, partition=partition)
+        mm2.copy(0, 7, partition=partition)
+        mm2.store(6, partition=partition)
+    mm2.pair.target.add_topic("paris.t", 1)
+    mm2.copy(0, 7)
+    first, second = mm2.run().decisions
+    assert first.next_offset == 7
+    assert second.outcome is TakeoverOutcome.UNSETTLED
+    assert "has copied up to offset 6, and the target has no paris.t-1" in second.reason
+
+
 def test_a_partition_that_cannot_be_settled_is_left_out_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     mm2 = FakeMirrorMaker(monkeypatch, partitions=2)
     for partition in range(2):
