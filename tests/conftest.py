@@ -67,6 +67,7 @@ _TOGETHER = (
     (
         "tests/copying/groups/",
         "tests/copying/test_aside.py",
+        "tests/copying/test_couplings.py",
         "tests/copying/test_groups.py",
         "tests/copying/test_local_origin.py",
         "tests/copying/test_logs.py",

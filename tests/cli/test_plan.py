@@ -183,14 +183,14 @@ def test_topics_that_transactions_couple_are_found_as_far_back_as_asked(site: Pl
         log = site.a.kafka.log(name, 0)
         log.append_values(b"", producer_id=5)  # idempotent, in each of the topics
         log.producers.clear()  # the leader has forgotten them
-    line = "topic outbox is written in the same transactions as topic orders, by producer id 7: no flow copies it to b"
+    line = "transactions of producer id 7 write to topic outbox and to topic orders: no flow copies it to b"
     found = site.plan("--coupled", "1000000")
     assert f"warning: {line}" in found.stdout
     assert "audit" not in found.stdout
     (flow,) = json.loads(site.plan("--json", "--coupled", "1000000").stdout)["flows"]
     assert line in flow["warnings"]
     for arguments in ((), ("--coupled", "0.001")):
-        assert "in the same transactions" not in site.plan(*arguments).stdout
+        assert "transactions of producer" not in site.plan(*arguments).stdout
 
 
 def test_topics_of_another_flow_to_the_same_target_are_not_left_behind(site: PlanHarness) -> None:
@@ -198,4 +198,4 @@ def test_topics_of_another_flow_to_the_same_target_are_not_left_behind(site: Pla
         file.write('[flows.g]\nsource = "a"\ntarget = "b"\ntopics = ["outbox"]\n')
     for name in ("orders", "outbox"):
         site.a.add_topic(name, [0]).begin_transaction(name, 0, 1).end_transaction(name, 0)
-    assert "in the same transactions" not in site.plan("--flow", "f", "--coupled", "1000000").stdout
+    assert "transactions of producer" not in site.plan("--flow", "f", "--coupled", "1000000").stdout

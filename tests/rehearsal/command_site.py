@@ -43,8 +43,8 @@ class Site:
             + "".join(f"{line}\n" for line in lines)
         )
 
-    def invoke(self, *arguments: str, flow: str = FLOW) -> Result:
-        options = ["--config", str(self.file), "--flow", flow]
+    def invoke(self, *arguments: str, flow: str | None = FLOW) -> Result:
+        options = ["--config", str(self.file), *(() if flow is None else ("--flow", flow))]
         return CliRunner().invoke(app, ["rehearse", *options, *arguments], env={"COLUMNS": "200"})
 
     @property

@@ -63,7 +63,7 @@ def test_topics_that_transactions_couple_are_named(site: Site) -> None:
     for name in ("t", "u"):
         site.pair.source.log(name).producers[9] = ProducerState(0, last_ms=site.pair.source.clock.unix_ms())
     _, found = site.ask("--waive", "u")
-    line = "topic u is written in the same transactions as topic t, by producer id 9: no flow copies it to berlin"
+    line = "transactions of producer id 9 write to topic u and to topic t: no flow copies it to berlin"
     assert line in found["notes"]
 
 
@@ -81,10 +81,29 @@ def test_a_topic_that_a_switch_leaves_behind_is_named_if_transactions_couple_it(
     for name in ("t", "u"):
         site.pair.source.log(name).producers[9] = ProducerState(0, last_ms=site.pair.source.clock.unix_ms())
     _, found = site.ask("--waive", ".*")
-    lines = [one for one in found["notes"] if "in the same transactions" in one]
-    remedy = "switch move moves them without it; add the flow that copies it, or waive the topic"
-    line = f"topic u is written in the same transactions as topic t, by producer id 9: {remedy}"
+    lines = [one for one in found["notes"] if "transactions of producer" in one]
+    remedy = f"switch move moves {FLOW} without it; add the flow that copies it, or waive the topic"
+    line = f"transactions of producer id 9 write to topic u and to topic t: {remedy}"
     assert lines == [line] * named
+
+
+@pytest.mark.parametrize(("flow", "named"), [(FLOW, 1), (None, 0)])
+def test_a_topic_of_a_flow_that_is_not_rehearsed_with_it_is_named_if_transactions_couple_it(
+    site: Site, flow: str | None, named: int
+) -> None:
+    site.pair.source.add_topic("u")
+    site.configure(
+        'naming = "identity"',
+        '[flows.other]\nsource = "paris"\ntarget = "berlin"\ntopics = ["u"]\nnaming = "identity"',
+    )
+    for name in ("t", "u"):
+        site.pair.source.log(name).producers[9] = ProducerState(0, last_ms=site.pair.source.clock.unix_ms())
+    found = json.loads(site.invoke("--json", flow=flow).stdout)["flows"]
+    (notes,) = [one["notes"] for one in found if one["flow"] == FLOW]
+    line = (
+        "transactions of producer id 9 write to topic u and to topic t: it is another flow's: have both switch at once"
+    )
+    assert [one for one in notes if "transactions of producer" in one] == [line] * named
 
 
 def test_without_the_source_the_last_rehearsal_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

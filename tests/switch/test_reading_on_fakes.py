@@ -180,7 +180,7 @@ def test_a_topic_that_is_coupled_by_transactions_is_named_unless_it_is_waived(si
         return [line for line in lines if "transactions" in line]
 
     (line,) = found()
-    assert line.startswith("topic u is written in the same transactions as topic t, by producer id 9: have a flow")
+    assert line.startswith("transactions of producer id 9 write to topic u and to topic t: have a flow")
     assert found(("u",)) == []
 
 

@@ -79,7 +79,7 @@ def plan(
         found = forecast(loaded, one, sides, wall_ms=now_ms, adopt=adopt, max_deletions=max_deletions)
         if coupled is not None:
             since_ms = max(0, now_ms - round(coupled * _HOUR_S * 1000))
-            found.warnings.extend(coupled_topics(loaded, one, sides.source, since_ms))
+            found.warnings.extend(coupled_topics(loaded, one, sides.source, since_ms=since_ms))
         return found
 
     answers = ask_each(loaded, flows, ask, debug=debug)

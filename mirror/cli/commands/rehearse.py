@@ -102,7 +102,7 @@ def rehearse(
             limits=limits,
             groups=frozenset(group or ()),
             waivers=waivers,
-            couplings=True,
+            together=[other.name for other in flows],
         )
         return rehearse_back(request, sides) if reverse else rehearse_ahead(request, sides)
 

@@ -115,7 +115,8 @@ def described(source: Admin, found: Mapping[str, Coupling], remedy: str) -> Iter
     for topic, one in found.items():
         who = named("producer", sorted(names.get(number, f"id {number}") for number in one.producer_ids))
         topics = named("topic", sorted(one.topics))
-        yield f"topic {topic} is written in the same transactions as {topics}, by {who}: {remedy}"
+        # Whether in one transaction is not known: brokers keep its producer, and not which of its batches are one.
+        yield f"transactions of {who} write to topic {topic} and to {topics}: {remedy}"
 
 
 def partitions_of(topics: Mapping[str, TopicDescription], names: Collection[str]) -> list[TopicPartition]:
@@ -123,24 +124,39 @@ def partitions_of(topics: Mapping[str, TopicDescription], names: Collection[str]
     return [TopicPartition(name, one.partition) for name in sorted(names) for one in topics[name].partitions]
 
 
-def coupled_topics(config: MirrorConfig, flow: FlowConfig, source: Side, since_ms: int | None = None) -> Iterator[str]:
+def coupled_topics(
+    config: MirrorConfig,
+    flow: FlowConfig,
+    source: Side,
+    *,
+    together: Collection[str] = (),
+    since_ms: int | None = None,
+) -> Iterator[str]:
     """Yield a line for each topic that transactions couple to those of ``flow``, and that would be left behind.
 
-    These are the topics that no flow copies to its target, and those that a switch with ``flow`` does not move. By what
-    leaders remember, or with ``since_ms`` (ms since 1970) by all batches from then on. Raises KafkaError.
+    These are the topics that no flow copies to its target, those that a switch with ``flow`` does not move, and those
+    of none of the flows ``together``, if there are any. By what leaders remember, or with ``since_ms`` (ms since 1970)
+    by all batches from then on. Raises KafkaError.
     """
     flows = [one for one in config.flows.values() if (one.source, one.target) == (flow.source, flow.target)]
     copying = {name: by for name in source.topics if (by := [one.name for one in flows if one.includes(name)])}
     inside = {name for name, by in copying.items() if flow.name in by}
     uncopied = outside(source.topics) - copying.keys()
-    apart = {
-        switch.name: {
-            name for name, by in copying.items() if not (set(by) & set(switch.flows) or matches(switch.waive, name))
-        }
-        for switch in config.switches.values()
-        if flow.name in switch.flows
-    }
-    tps = partitions_of(source.topics, inside.union(uncopied, *apart.values()))
+
+    def without(names: Collection[str]) -> set[str]:
+        return {topic for topic, by in copying.items() if not set(by) & set(names)}
+
+    switches = [one for one in config.switches.values() if flow.name in one.flows]
+    apart = [
+        (
+            {topic for topic in without(one.flows) if not matches(one.waive, topic)},
+            f"switch {one.name} moves {flow.name} without it; add the flow that copies it, or waive the topic",
+        )
+        for one in switches
+    ]
+    if together and not switches:
+        apart.append((without(together), "it is another flow's: have both switch at once"))
+    tps = partitions_of(source.topics, inside.union(uncopied, *(names for names, _ in apart)))
     failed: dict[TopicPartition, KafkaError] = {}
     if since_ms is None:
         producers = remembered(source.admin, tps, failed)
@@ -152,8 +168,7 @@ def coupled_topics(config: MirrorConfig, flow: FlowConfig, source: Side, since_m
         return described(source.admin, {name: one for name, one in found.items() if name in names}, remedy)
 
     yield from about(uncopied, f"no flow copies it to {flow.target}")
-    for switch, names in apart.items():
-        remedy = f"switch {switch} moves them without it; add the flow that copies it, or waive the topic"
+    for names, remedy in apart:
         yield from about(names, remedy)
     if failed:
         yield unknown(failed)

@@ -65,8 +65,9 @@ class Request:
     groups: Collection[str] = ()
     """Only these groups; empty: all that the flow includes."""
     waivers: Waivers = field(default_factory=Waivers)
-    couplings: bool = False
-    """Whether topics that transactions couple to those of the flow are looked for: leaders send much."""
+    together: Collection[str] = ()
+    """The flows whose clients switch at once. Topics that transactions couple to those of ``flow`` are looked for if
+    there are any: leaders send much."""
 
 
 def rehearse(request: Request, sides: Sides) -> Rehearsal:
@@ -116,7 +117,7 @@ def rehearse(request: Request, sides: Sides) -> Rehearsal:
                 *unread,
                 *notes_of(flow, drift),
                 *_without_groups(flow),
-                *(coupled_topics(config, flow, sides.source) if request.couplings else ()),
+                *(coupled_topics(config, flow, sides.source, together=request.together) if request.together else ()),
                 *waived,
             ),
             limits=request.limits,
