@@ -6,24 +6,12 @@ The connectors, their names, the worker and its topics are those that Strimzi's 
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mirror.sandbox.fetch import class_path
-from mirror.sandbox.java import find_java
-from mirror.sandbox.node import render
-from mirror.sandbox.ports import free_ports
-from mirror.sandbox.process import launch, stop
-from tests.benchmarks.mirrormaker import GRACE_S, LOGGING, mirrormaker_jars
-from tests.polling import eventually
-from tests.takeover.real.site import HEAP, START_S
+from tests.e2e.connect_worker import Worker
 
 RESOURCE: Final = """apiVersion: kafka.strimzi.io/v1beta2
 kind: KafkaMirrorMaker2
@@ -84,48 +72,32 @@ _NAMES: Final = {
     f"{kind}Connector": f"paris->berlin.Mirror{kind.capitalize()}Connector" for kind in ("source", "checkpoint")
 }
 _BYTES: Final = "org.apache.kafka.connect.converters.ByteArrayConverter"
-_GROUP: Final = "mirrormaker2-cluster"
+_SETTINGS: Final = {
+    "key.converter": _BYTES,
+    "value.converter": _BYTES,
+    "plugin.discovery": "service_load",
+    "offset.flush.interval.ms": "2000",
+}
 
 
 @contextlib.contextmanager
 def strimzi(folder: Path, source: str, target: str) -> Iterator[Path]:
     """MirrorMaker 2 copies orders and clicks while the block runs; the folder that has ``kubectl``."""
-    (port,) = free_ports(1)
-    file = folder / "worker.properties"
-    file.write_text(render(_worker(target, port)), encoding="ascii")
-    main = "org.apache.kafka.connect.cli.ConnectDistributed"
-    command: list[str | Path] = [find_java().path, *HEAP, LOGGING, "-cp", class_path(mirrormaker_jars()), main, file]
-    resource, programs = folder / "mm2.yaml", folder / "bin"
-    resource.write_text(RESOURCE.format(source=source, target=target))
-    programs.mkdir()
-    kubectl = programs / "kubectl"
-    kubectl.write_text(KUBECTL.format(python=sys.executable, port=port, names=_NAMES, resource=str(resource)))
-    kubectl.chmod(0o755)
-    worker = launch(command, output=folder / "worker.log", outlives_owner=False)
+    worker = Worker(folder, "worker", target, "mirrormaker2-cluster", _SETTINGS)
     try:
-        for kind in _NAMES:
-            eventually(partial(_create, port, kind, source, target), within_s=START_S, what=f"a {kind}")
+        resource, programs = folder / "mm2.yaml", folder / "bin"
+        resource.write_text(RESOURCE.format(source=source, target=target))
+        programs.mkdir()
+        kubectl = programs / "kubectl"
+        kubectl.write_text(
+            KUBECTL.format(python=sys.executable, port=worker.port, names=_NAMES, resource=str(resource))
+        )
+        kubectl.chmod(0o755)
+        for kind, name in _NAMES.items():
+            worker.run(name, _connector(kind, source, target))
         yield programs
     finally:
-        stop([worker], GRACE_S)
-
-
-def _worker(target: str, port: int) -> dict[str, str]:
-    stores = {
-        f"{kind}.storage.{key}": value
-        for kind, name in {"offset": "offsets", "config": "configs", "status": "status"}.items()
-        for key, value in {"topic": f"{_GROUP}-{name}", "replication.factor": "1"}.items()
-    }
-    return {
-        "bootstrap.servers": target,
-        "group.id": _GROUP,
-        "listeners": f"http://127.0.0.1:{port}",
-        "key.converter": _BYTES,
-        "value.converter": _BYTES,
-        "plugin.discovery": "service_load",
-        "offset.flush.interval.ms": "2000",
-        **stores,
-    }
+        worker.close()
 
 
 def _connector(kind: str, source: str, target: str) -> dict[str, str]:
@@ -154,17 +126,3 @@ def _connector(kind: str, source: str, target: str) -> dict[str, str]:
         "header.converter": _BYTES,
         **of_kind[kind],
     }
-
-
-def _create(port: int, kind: str, source: str, target: str) -> bool:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/connectors/{urllib.parse.quote(_NAMES[kind])}/config",
-        method="PUT",
-        data=json.dumps(_connector(kind, source, target)).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    try:
-        urllib.request.urlopen(request, timeout=30).close()  # noqa: S310 - as above
-    except (OSError, urllib.error.HTTPError):  # it begins, or there is a rebalance
-        return False
-    return True

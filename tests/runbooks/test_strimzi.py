@@ -9,10 +9,10 @@ import pytest
 from tests.conftest import NewCluster
 from tests.copying.group_site import commit
 from tests.copying.pair import End
+from tests.e2e.connect_worker import START_S
 from tests.polling import eventually
 from tests.runbooks.page import STRIMZI, Reader, environment
 from tests.runbooks.strimzi import strimzi
-from tests.takeover.real.site import START_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 VALUES = [b"%d" % number for number in range(300)]

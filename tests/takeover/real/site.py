@@ -23,18 +23,15 @@ from mirror.relay.task.copy_ranges import copy_ranges
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.process import Process
 from mirror.spark.preflight import flow_topics
-from tests import jvm
 from tests.benchmarks.mirrormaker import mirrormaker, properties
 from tests.copying.pair import End
+from tests.e2e.connect_worker import HEAP, START_S
 from tests.polling import eventually
 from tests.takeover.real.comparison import Comparison, compared
 
 IDENTITY: Final = "org.apache.kafka.connect.mirror.IdentityReplicationPolicy"
-HEAP: Final = ("-Xms128m", "-Xmx512m", *jvm.PLAIN)
 FLUSH_MS: Final = 2_000
 """``offset.flush.interval.ms``: a killed MirrorMaker 2 copies about so much once more."""
-START_S: Final = 180.0
-"""Within this MirrorMaker 2 copies something, on a machine that is busy."""
 SESSION_MS: Final = 6_000
 """The shortest ``session.timeout.ms`` that brokers allow by default."""
 TASKS: Final = 2

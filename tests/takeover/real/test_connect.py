@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from mirror.sandbox.cluster import Cluster
+from tests.e2e.connect_worker import START_S
 from tests.polling import eventually
 from tests.takeover.real.connect import ConnectSite
 from tests.takeover.real.rounds import Kill, Rounds
-from tests.takeover.real.site import START_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.timeout(900)]
 

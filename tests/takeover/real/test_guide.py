@@ -14,10 +14,10 @@ from tests.benchmarks.mirrormaker import mirrormaker
 from tests.conftest import NewCluster
 from tests.copying.group_site import commit
 from tests.copying.pair import End
+from tests.e2e.connect_worker import HEAP, START_S
 from tests.e2e.site import Run, Site
 from tests.migration.guide import commands
 from tests.polling import eventually
-from tests.takeover.real.site import HEAP, START_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -9,11 +9,12 @@ import pytest
 
 from mirror.mirrormaker.records import Checkpoint, CheckpointKey
 from tests.copying.group_site import commit
+from tests.e2e.connect_worker import START_S
 from tests.e2e.site import Site
 from tests.mirrormaker.kafkas_classes import kafkas_classes
 from tests.polling import eventually
 from tests.takeover.real.rounds import Way
-from tests.takeover.real.site import START_S, Log, MirrorMakerSite
+from tests.takeover.real.site import Log, MirrorMakerSite
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.timeout(900)]
 

@@ -11,10 +11,11 @@ import pytest
 from mirror.sandbox.java import find_java
 from tests import jvm
 from tests.e2e.broker_side import WITHIN_S
+from tests.e2e.connect_worker import START_S
 from tests.migration.guide import JMX_ATTRIBUTES
 from tests.polling import eventually
 from tests.takeover.real.rounds import Way
-from tests.takeover.real.site import START_S, MirrorMakerSite
+from tests.takeover.real.site import MirrorMakerSite
 from tests.takeover.real.test_handed_over import GROUPS, checkpoints, with_checkpoints
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.timeout(900)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.e2e.connect_worker import START_S
 from tests.polling import eventually
 from tests.takeover.real.rounds import RECORDS, Kill, Rounds, Way
-from tests.takeover.real.site import START_S, MirrorMakerSite
+from tests.takeover.real.site import MirrorMakerSite
 from tests.takeover.real.traffic import Traffic
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.timeout(900)]

@@ -10,10 +10,11 @@ import pytest
 
 from mirror.client import Admin, TopicPartition
 from mirror.relay.progress.committed import group_of
+from tests.e2e.connect_worker import START_S
 from tests.e2e.site import Site
 from tests.polling import eventually
 from tests.takeover.real.rounds import RECORDS, Kill, Rounds, Way
-from tests.takeover.real.site import START_S, MirrorMakerSite
+from tests.takeover.real.site import MirrorMakerSite
 from tests.takeover.real.traffic import Traffic
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.timeout(900)]

@@ -8,10 +8,11 @@ from mirror.client import Admin
 from mirror.config.load import load
 from mirror.spark.driver.takeover_watch import open_watch
 from mirror.takeover import watch as takeover_watch
+from tests.e2e.connect_worker import START_S
 from tests.e2e.site import Site
 from tests.polling import eventually
 from tests.takeover.real.rounds import Way
-from tests.takeover.real.site import START_S, MirrorMakerSite
+from tests.takeover.real.site import MirrorMakerSite
 
 pytestmark = [pytest.mark.cluster, pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(600)]
 
