@@ -96,6 +96,7 @@ def test_what_a_group_has_committed_is_printed_for_each_program(site: FlowHarnes
         found = _run(site, "translate", "--group", "billing", "--as", form)
         assert (found.exit_code, out in found.stdout) == (0, True), found.output
         assert "left out, as the flow does not copy them: topic other" in found.stderr
+        assert ("take them from its savepoint" in found.stderr) is (form == "flink")
 
 
 def test_a_group_has_its_name_on_the_target_in_what_is_reset_there(site: FlowHarness) -> None:
@@ -198,6 +199,11 @@ def test_without_the_source_positions_are_those_of_the_index(
 
 
 def test_the_property_of_a_sink(site: FlowHarness) -> None:
+    found = _run(site, "iceberg", "summary.json")
+    assert found.exit_code == 3, "its groups are left out by default"
+    for group in ("connect-x", "connect-x-coord"):
+        assert f"group {group}: flow f does not bring its positions to cluster b under that name" in found.stderr
+    site.config.write_text(site.config.read_text() + "[flows.f.groups]\nexclude = []\n")
     found = _run(site, "iceberg", "summary.json")
     assert found.exit_code == 0, found.output
     assert 'the property kafka.connect.offsets.a.control.connect-x = {"0":142}' in found.stderr

@@ -47,6 +47,10 @@ app = typer.Typer(
 )
 
 _STDIN: Final = "-"
+_BEHIND: Final = (
+    "a job of Flink that stops does not wait until its last offsets are committed: unless it had read all there is,"
+    " take them from its savepoint, by jobs/FlinkOffsets.java"
+)
 
 Flow = Annotated[
     str | None,
@@ -83,6 +87,11 @@ class _Site(NamedTuple):
     def target_topic(self, topic: str) -> str | None:
         """Return the target's name of a topic; None if the flow does not copy it."""
         return self.flow.target_topic(topic) if self.flow.includes(topic) else None
+
+    def brings(self, group: str) -> bool:
+        """Whether the flow brings a group's positions to the target, under the same name."""
+        groups = self.flow.groups
+        return groups.sync and groups.includes(group) and groups.target_group(group) == group
 
     def translate(self, positions: Iterable[SourcePosition]) -> Found:
         """Return what positions are on the target. Raises KafkaError."""
@@ -145,6 +154,8 @@ def translate_list(
     if form is None:
         _show(site, listed, found, as_json=as_json)
     elif exact:
+        if group and form is Form.FLINK:
+            print_warning(_BEHIND)
         print(FORMS[form](_moved(site, listed, found)), end="")
     else:
         for one in listed:
@@ -233,6 +244,15 @@ def iceberg(
                 f"group {sink.group}: set iceberg.control.topic = {site.target_topic(sink.topic)}, and commit an empty"
                 f" snapshot with the property {name} = {value}"
             )
+        # A coordinator goes on in the copied control topic by a group of its own.
+        groups = [sink.group] if site.target_topic(sink.topic) is None else [sink.group, f"{sink.group}-coord"]
+        for group in (one for one in groups if not site.brings(one)):
+            print_warning(
+                f"group {group}: flow {site.flow.name} does not bring its positions to cluster {site.flow.target} under"
+                " that name, so the sink would not continue: see groups.include, exclude (by default also connect-.*)"
+                " and names"
+            )
+            status = ATTENTION
     raise typer.Exit(status)
 
 
