@@ -182,6 +182,30 @@ def test_a_group_with_members_on_the_target_is_left_alone(
     assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 137)
 
 
+def test_commits_of_many_groups_share_calls_and_one_that_is_refused_holds_no_other(
+    pair: TwoClusters, topic: str, name: str
+) -> None:
+    offsets, where = {f"{name}-{number}": number for number in range(40)}, TopicPartition(topic, 0)
+    member = f"{name}-7"
+    with Admin({"bootstrap.servers": pair.source.address}) as admin:
+        wanted = {group: {where: OffsetAndMetadata(offset)} for group, offset in offsets.items()}
+        made = admin.commit_offsets_of_groups_async(wanted, 30_000).result()
+        assert made == {group: {where: None} for group in offsets}
+    assert committed_at(pair.source, member, topic) == (7, "")
+    with group_sync(pair, topic) as sync, consumer_of(pair.target, member, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic])
+        eventually(lambda: consumer.poll(0.1) is not None, what="a record for the member")
+        with pytest.MonkeyPatch.context() as patch:  # it joins after the groups were listed
+            patch.setattr(sync._of_target, "is_active", lambda _: False)
+            states = sync.round().groups
+    assert states[member].reasons == {Reason.ACTIVE}
+    assert all(states[group].is_in_step for group in offsets if group != member)
+    with Admin({"bootstrap.servers": pair.target.address}) as admin:
+        found = admin.offsets_of_groups_async(list(offsets), 30_000).result()
+    expected = {group: _at(pair, topic, offset) for group, offset in offsets.items() if group != member}
+    assert {group: of_group[where].offset for group, of_group in found.items() if of_group} == expected
+
+
 def test_a_consumer_with_assigned_partitions_takes_over_until_the_group_is_resumed(
     pair: TwoClusters, topic: str, name: str
 ) -> None:
