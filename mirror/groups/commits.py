@@ -55,7 +55,7 @@ class _Part(NamedTuple):
 
 
 _Bundle = tuple[_Part, ...]
-"""Parts of different groups of one coordinator, which share a call."""
+"""Parts of different groups of one coordinator, which share a call: it ends once all of them have an outcome."""
 
 
 # Invariant: Intents are stored in transactions of one id before anything is committed or deleted, so that an earlier
@@ -91,6 +91,8 @@ class GroupCommits:
         self._deletions: Final = CoordinatorCalls[str, _Outcomes](clock, at_once=_DELETIONS, is_answer=answers_any)
         self._target_group: Final = rules.target_group
         self.intents: Final = StoredIntents(rules.source_group)
+        self._late: Final[set[str]] = set()
+        """Groups whose last commit had no outcome in time, though their coordinator has answered for others."""
         self._settled: Final[set[GroupTopicKey]] = set()
         """Of which records it is not stored yet that commits have succeeded."""
 
@@ -217,8 +219,13 @@ class GroupCommits:
         count = 0
         for bundle, outcome in outcomes.items():
             for part in bundle:
+                of_group = _of_group(outcome, self._reader.name_here(part.group))
+                if isinstance(of_group, KafkaTimeout) and not isinstance(outcome, KafkaError):
+                    self._late.add(part.group)
+                elif not isinstance(of_group, KafkaError):
+                    self._late.discard(part.group)
                 of_part = (row for row in rows[part.group] if row.target in parts[part])
-                for row in _succeeded(of_part, _of_group(outcome, self._reader.name_here(part.group))):
+                for row in _succeeded(of_part, of_group):
                     row.at_target = parts[part][row.target].offset
                     count += 1
         return count
@@ -240,12 +247,17 @@ class GroupCommits:
         return done
 
     def _bundled(self, parts: Iterable[_Part]) -> dict[int, list[_Bundle]]:
-        """Return parts by coordinator and call. Only the first ones of groups share calls, so that these are small."""
+        """Return parts by coordinator and call. Only the first ones of groups share calls, so that these are small.
+
+        Those of groups that were late come last, in calls of their own, since these may be late again: while a
+        partition of ``__consumer_offsets`` lacks replicas, its groups are refused with COORDINATOR_NOT_AVAILABLE, and
+        the other groups of its leader are not (``GroupMetadataManager``).
+        """
         found: dict[int, list[_Bundle]] = {}
         for node, of_node in self._by_coordinator(parts, lambda part: part.group).items():
-            first = [part for part in of_node if not part.number]
-            alone = [(part,) for part in of_node if part.number]
-            found[node] = [*(tuple(first[at : at + _GROUPS]) for at in range(0, len(first), _GROUPS)), *alone]
+            late = [part for part in of_node if part.group in self._late]
+            prompt = [part for part in of_node if part.group not in self._late]
+            found[node] = [*_shared(prompt), *_shared(late)]
         return found
 
     def _by_coordinator(self, keys: Iterable[K], group_of: Callable[[K], str]) -> dict[int, list[K]]:
@@ -263,6 +275,12 @@ class GroupCommits:
         msg = f"not sent within {_FENCED_MS} ms after its intent; the next round tries again"
         too_late.set_exception(KafkaTimeout(msg))
         return too_late
+
+
+def _shared(parts: Sequence[_Part]) -> list[_Bundle]:
+    first = [part for part in parts if not part.number]
+    alone = [(part,) for part in parts if part.number]
+    return [*(tuple(first[at : at + _GROUPS]) for at in range(0, len(first), _GROUPS)), *alone]
 
 
 def _of_group(outcome: _OfGroups | KafkaError, group: str) -> _Outcomes | KafkaError:

@@ -1,8 +1,7 @@
 """What requests and responses of older versions lack, supplied here so that callers need not know versions. No I/O.
 
-FindCoordinator before version 4 (KIP-699), OffsetFetch before version 8 (KIP-709) and OffsetCommit in all versions have
-one key in a request: what a caller put into one request is sent as several, and their responses are joined to the one
-that the caller expects.
+FindCoordinator before version 4 (KIP-699) and OffsetFetch before version 8 (KIP-709) have one key in a request: what a
+caller put into one request is sent as several, and their responses are joined to the one that the caller expects.
 """
 
 from __future__ import annotations
@@ -13,14 +12,7 @@ from typing import Any, Final
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Message
 from mirror.wire.messages.fetch import ListOffsetsResponse
-from mirror.wire.messages.groups import (
-    OffsetCommitRequest,
-    OffsetCommits,
-    OffsetCommitsResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-)
+from mirror.wire.messages.groups import OffsetFetchRequest, OffsetFetchResponse, OffsetFetchResponseGroup
 from mirror.wire.messages.metadata import (
     Coordinator,
     FindCoordinatorRequest,
@@ -41,16 +33,12 @@ def parts(api: Api, version: int, body: Any) -> Sequence[Message]:
         each = [FindCoordinatorRequest(body.key_type, (), key) for key in body.coordinator_keys]
     elif api is Api.OFFSET_FETCH and version < _SEVERAL_GROUPS_FROM:
         each = [OffsetFetchRequest((), body.require_stable, one.group_id, one.topics) for one in body.groups]
-    elif isinstance(body, OffsetCommits):
-        each = body.commits
     return each or (body,)
 
 
 def join(sent: Sequence[Message], responses: Sequence[Any]) -> Message:
     """Return the response to the request whose :func:`parts` are ``sent``, from theirs, in the same order."""
     throttle_ms = max(response.throttle_time for response in responses)
-    if isinstance(sent[0], OffsetCommitRequest):
-        return OffsetCommitsResponse(tuple(responses), throttle_ms)
     pairs: Any = zip(sent, responses, strict=True)
     if isinstance(sent[0], FindCoordinatorRequest):
         return FindCoordinatorResponse(

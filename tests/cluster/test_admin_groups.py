@@ -299,6 +299,20 @@ def test_groups_commit_together_and_each_has_an_outcome_of_its_own() -> None:
     assert len(asked) == len(wanted) + 1
 
 
+def test_groups_that_a_slow_coordinator_answers_in_time_are_done() -> None:
+    """It handles one request of a connection at a time. What it is late for may be done nevertheless."""
+    cluster, names = _cluster(), [f"group {number:02}" for number in range(32)]
+    cluster.coordinators |= dict.fromkeys(names, 1)
+    cluster.control.on(Api.OFFSET_COMMIT, Action(stall_ms=60), times=None)
+    admin = FakeAdmin(cluster)
+    found = _finished(
+        admin, admin.commit_offsets_of_groups_async({key: {TPS[0]: OffsetAndMetadata(5)} for key in names}, 1_500)
+    )
+    assert [*found] == names[: 1_500 // 60]
+    assert [*found.failed] == names[1_500 // 60 :]
+    assert all(isinstance(error, KafkaTimeout) for error in found.failed.values())
+
+
 def test_a_group_whose_commit_is_answered_in_part_is_not_taken_for_done(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = _cluster()
     admin, wanted = FakeAdmin(cluster), {"empty": dict.fromkeys(TPS, OffsetAndMetadata(5))}

@@ -18,8 +18,6 @@ from mirror.wire.messages.groups import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponseTopic,
-    OffsetCommits,
-    OffsetCommitsResponse,
     OffsetCommitTopic,
     OffsetDeletePartition,
     OffsetDeleteRequest,
@@ -275,13 +273,14 @@ class CommitEachOffset(_EachOffset):
 
 
 class CommitOffsetsOfGroups(GroupsCall[Outcomes[TopicPartition, None]]):
-    """Commit offsets for groups without members, with one request a group, all in flight at once.
+    """Commit offsets for groups without members: each group that was answered in time has its outcome.
 
     Each partition has an outcome of its own, unless one of its group is to be retried: then all of these are.
     """
 
     api = Api.OFFSET_COMMIT
     needs = "Read"
+    one_key = True
 
     def __init__(
         self, offsets: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]], deadline_ms: int, timeout_ms: int
@@ -293,31 +292,32 @@ class CommitOffsetsOfGroups(GroupsCall[Outcomes[TopicPartition, None]]):
         """Return the operation on ``key``, for error texts."""
         return f"committing offsets of group {key!r}"
 
-    def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> OffsetCommits:
-        """Request what groups of one coordinator are to have committed."""
+    def body(self, keys: Collection[str], view: ClusterView, timeout_ms: int) -> OffsetCommitRequest:
+        """Request what one group is to have committed."""
         del view, timeout_ms
-        return OffsetCommits(tuple(offset_commit_request(group, self._offsets[group]) for group in keys))
+        (group,) = keys
+        return offset_commit_request(group, self._offsets[group])
 
-    def accept(self, keys: Collection[str], response: OffsetCommitsResponse) -> Failures:
-        """Set the result of each group."""
-        for group, one in zip(keys, response.responses, strict=True):
-            wanted = self._offsets[group]
-            codes = {
-                tp: entry.error_code
-                for topic in one.topics
-                for entry in topic.partitions
-                if (tp := TopicPartition(topic.name, entry.partition_index)) in wanted
-            }
-            failed = {
-                tp: broker_error(code, f"{self.describe(group)}, {tp}", needs=self.needs)
-                for tp, code in codes.items()
-                if code
-            }
-            again = [error for tp, error in failed.items() if not _is_final(codes[tp])]
-            if again:
-                self.set_waiting(group, again[0])
-            elif len(codes) == len(wanted):
-                self.set_result(group, 0, Outcomes({tp: None for tp in codes if tp not in failed}, failed))
+    def accept(self, keys: Collection[str], response: OffsetCommitResponse) -> Failures:
+        """Set the result of the group."""
+        (group,) = keys
+        wanted = self._offsets[group]
+        codes = {
+            tp: entry.error_code
+            for topic in response.topics
+            for entry in topic.partitions
+            if (tp := TopicPartition(topic.name, entry.partition_index)) in wanted
+        }
+        failed = {
+            tp: broker_error(code, f"{self.describe(group)}, {tp}", needs=self.needs)
+            for tp, code in codes.items()
+            if code
+        }
+        again = [error for tp, error in failed.items() if not _is_final(codes[tp])]
+        if again:
+            self.set_waiting(group, again[0])
+        elif len(codes) == len(wanted):
+            self.set_result(group, 0, Outcomes({tp: None for tp in codes if tp not in failed}, failed))
         return self.unresolved(keys)
 
 

@@ -63,6 +63,8 @@ class Call(CompletableEvent[T], Generic[T, K]):
     """The highest version to use, where a later one returns less."""
     recognizes: ClassVar[bool] = False
     """Whether :meth:`recognize` is defined; such a call shares no requests."""
+    one_key: ClassVar[bool] = False
+    """Whether each key takes a request of its own, as no version of the API has several; all are in flight at once."""
     unique_keys: ClassVar[bool] = True
     """Whether a request may have a key only once. (A group is named once, for the partitions of several calls.)"""
 
@@ -305,7 +307,8 @@ class Calls:
             call.wait_for_route(self._view)
             return []
         timeout_ms = min(remaining(call.deadline_ms, now), self._request_timeout_ms)
-        attempts = [(node, CallAttempt(call, dict.fromkeys(keys), timeout_ms)) for node, keys in list(routes.items())]
+        parts = ((node, part) for node, keys in routes.items() for part in (zip(keys) if call.one_key else (keys,)))
+        attempts = [(node, CallAttempt(call, dict.fromkeys(part), timeout_ms)) for node, part in parts]
         for _, attempt in attempts:
             call.pending.difference_update(attempt.keys)
             call.in_flight += 1

@@ -63,21 +63,6 @@ class OffsetCommitResponse(Message):
 
 
 @dataclass(slots=True)
-class OffsetCommits(Message):
-    """Commits for several groups, which are sent as one request each: no version has more groups in one."""
-
-    commits: tuple[OffsetCommitRequest, ...]
-
-
-@dataclass(slots=True)
-class OffsetCommitsResponse(Message):
-    """The responses to :class:`OffsetCommits`, in the same order."""
-
-    responses: tuple[OffsetCommitResponse, ...]
-    throttle_time: int = 0
-
-
-@dataclass(slots=True)
 class OffsetFetchTopic(Message):
     """Partitions of one topic."""
 
