@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from mirror.wire.frames import varint
+from mirror.wire.integers import INT16_MAX
 from mirror.wire.kio_import import lean
 from mirror.wire.messages.base import Message, Records, Segment
 from mirror.wire.schema_mapping import PLAIN, cached, default, fixed_format, nested_classes, schema_default
@@ -182,8 +183,11 @@ def _write_compact_string(frame: Frame, value: str | None) -> None:
 
 
 def write_legacy_string(frame: Frame, value: str | None) -> None:
-    """Write a string with an int16 as its length, or null. Raises struct.error if it is too long."""
+    """Write a string with an int16 as its length, or null. Raises ValueError if it is too long."""
     data = b"" if value is None else str.encode(value)
+    if len(data) > INT16_MAX:
+        msg = f"a string has {len(data)} bytes, more than {INT16_MAX}"
+        raise ValueError(msg)
     frame.write(_LEGACY_LENGTH.pack(-1 if value is None else len(data)) + data)
 
 

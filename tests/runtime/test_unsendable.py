@@ -16,6 +16,7 @@ UNSENDABLE: dict[str, tuple[Api, int, Message]] = {
     "AttributeError": (Api.METADATA, 12, MetadataRequest(("t",))),  # type: ignore[arg-type]
     "UnicodeEncodeError": (Api.FIND_COORDINATOR, 4, FindCoordinatorRequest(0, ("\ud800",))),
     "error": (Api.FIND_COORDINATOR, 4, FindCoordinatorRequest(2**20, ("g",))),  # struct's own
+    "a string has 40000 bytes, more than 32767": (Api.FIND_COORDINATOR, 2, FindCoordinatorRequest(0, (), "g" * 40_000)),
 }
 
 
