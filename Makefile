@@ -103,7 +103,7 @@ test: ## lint, types, and the tests, also on real brokers and Spark; the longest
 	@# What the tests import they compile themselves, whatever PYTHONDONTWRITEBYTECODE says outside.
 	@$(TAKES) 'preparation' $(MAKE) --no-print-directory --jobs --output-sync=target PYTHONDONTWRITEBYTECODE= \
 		packages brokers oldest base lint rewritten $(ARCHIVES)
-	$(TAKES) 'part 1' $(BIN)/pytest $(WORKERS) 5 -m "not timed and not cluster" --durations=40
+	$(TAKES) 'part 1' $(BIN)/pytest $(WORKERS) 4 -m "not timed and not cluster" --durations=40
 	@# Only the files that have such tests: each worker would import and collect all others, too (8 s of CPU).
 	$(TAKES) 'part 2' $(BIN)/pytest $(WORKERS) 3 -m "timed and not cluster" --durations=20 \
 		$$(sed -n 's/^\(tests\/.*\.py\): [0-9]*$$/\1/p' $(TIMED))

@@ -70,7 +70,7 @@ def test_metadata_and_offsets_of_10_000_partitions_cost_no_quadratic_work() -> N
     assert large < 12 * small
 
 
-@pytest.mark.slow
+@pytest.mark.cluster
 def test_fetching_10_000_partitions_costs_no_quadratic_work() -> None:
     small, large = first_fetch(1_000), first_fetch(10_000)
     assert large < 12 * small

@@ -116,6 +116,7 @@ def test_special_and_oversized_files_are_refused(tmp_path: Path, kind: str) -> N
     assert line.startswith(f"mirror: {path}: ")
 
 
+@pytest.mark.cluster
 def test_ten_thousand_flows_are_checked_in_seconds(tmp_path: Path) -> None:
     """Half of them one way and half the other, which each could feed."""
     path = tmp_path / "mirror.toml"

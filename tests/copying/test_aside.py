@@ -28,7 +28,7 @@ from tests.faults.proxy import Proxy
 pytestmark = pytest.mark.brokers
 
 HOUR_MS: Final = 3_600_000
-WAYS: Final = pytest.mark.parametrize("by", ["auto", "transactions"])
+WAYS: Final = pytest.mark.parametrize("by", ["auto", pytest.param("transactions", marks=pytest.mark.cluster)])
 """With "auto", young records go by sequence until one goes aside."""
 
 
@@ -97,7 +97,7 @@ def test_record_above_the_target_s_limit_goes_aside(pair: TwoClusters, by: str) 
     expect_aside(pair, topic, aside, "too large", [50])
 
 
-@pytest.mark.parametrize("by", ["auto", "transactions", ""], ids=["auto", "transactions", "at least once"])
+@pytest.mark.parametrize("by", ["auto", pytest.param("", id="at least once")])
 def test_refused_timestamps_go_aside(pair: TwoClusters, by: str) -> None:
     topic = pair.topics(source={"message_timestamp_after_max_ms": str(2**62)})
     aside = aside_topic(pair)

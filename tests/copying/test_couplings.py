@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from mirror.cli.app import app
 from tests.copying.pair import End, TwoClusters
 
-pytestmark = [pytest.mark.brokers]
+pytestmark = [pytest.mark.brokers, pytest.mark.cluster]
 
 LINE = "transactions of producer "
 

@@ -22,7 +22,10 @@ from tests.relay.stopping import RUN, stopped_after
 
 pytestmark = pytest.mark.brokers
 
-DELIVERIES = pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly once", "at least once"])
+DELIVERIES = pytest.mark.parametrize(
+    "exactly_once",
+    [pytest.param(True, id="exactly once"), pytest.param(False, id="at least once", marks=pytest.mark.cluster)],
+)
 
 
 @DELIVERIES

@@ -19,7 +19,7 @@ def writers(pair: TwoClusters) -> Iterator[Writers]:
         yield writers
 
 
-@settings(max_examples=4, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
 @given(plan=plans)
 def test_copy_of_a_random_topic_equals_its_source(pair: TwoClusters, writers: Writers, plan: Plan) -> None:
     play(pair, writers, plan)

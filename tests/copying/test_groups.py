@@ -182,6 +182,7 @@ def test_a_group_with_members_on_the_target_is_left_alone(
     assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 137)
 
 
+@pytest.mark.cluster
 def test_commits_of_many_groups_share_calls_and_one_that_is_refused_holds_no_other(
     pair: TwoClusters, topic: str, name: str
 ) -> None:

@@ -25,6 +25,9 @@ WAYS: Final[dict[str, dict[str, Any]]] = {
     "sequences": {"exactly_once_by": "auto", "exactly_once": True},
     "at least once": {"exactly_once": False},
 }
+_EACH_WAY: Final = pytest.mark.parametrize(
+    "way", ["transactions", "sequences", pytest.param("at least once", marks=pytest.mark.cluster)]
+)
 _COMPACTED: Final = {
     "cleanup_policy": "compact",
     "min_cleanable_dirty_ratio": "0.001",
@@ -122,7 +125,7 @@ def _check(pair: TwoClusters, topic: str, offsets: PartitionOffsets) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("way", WAYS)
+@_EACH_WAY
 def test_every_offset_is_translated_from_the_index(
     pair: TwoClusters, writers: Writers, kind: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +143,7 @@ def test_every_offset_is_translated_from_the_index(
 
 
 @pytest.mark.parametrize("kind", ["plain", "merged", "transactional"])
-@pytest.mark.parametrize("way", WAYS)
+@_EACH_WAY
 def test_offsets_that_no_task_has_written_are_found_in_the_logs(
     pair: TwoClusters, writers: Writers, kind: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -193,7 +192,7 @@ def test_beside_the_copy_its_end_is_not_read_in_the_logs_as_long_as_its_index_gr
 ) -> None:
     clock = FakeClock()
     monkeypatch.setattr(site.back, "_clock", clock)
-    monkeypatch.setattr(site.back, "_rules", replace(site.back._rules, patience_ms=10_000))
+    monkeypatch.setattr(site.back._translation, "_patience_ms", 10_000)
     site.target = 100
     assert only(site.back.round()).reason is None
     clock.advance(20_000)
