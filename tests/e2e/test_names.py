@@ -110,7 +110,7 @@ def test_copies_within_one_cluster(site: Site, source: Side, unique: Callable[[s
 def test_the_name_of_a_copy_that_another_topic_gets(
     site: Site, target: Side, new_cluster: NewCluster, unique: Callable[[str], str], release: str
 ) -> None:
-    """Brokers of the oldest release have no topic ids, so that offsets of the two are not told apart by them."""
+    """Brokers of the oldest release have no topic ids, which would tell offsets of the two from each other."""
     source = Side(new_cluster(release=release).bootstrap_servers)
     a, b, x, y, name, group = (unique(one) for one in ("a", "b", "x", "y", "f", "billing"))
     for topic, values in ((a, VALUES[:50]), (b, VALUES)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
-from mirror.cluster.calls.keyed_call import FINAL, GroupsCall, KeyedCall, coordinator
+from mirror.cluster.calls.keyed_call import GroupsCall, KeyedCall, coordinator
 from mirror.cluster.calls.offset_calls import by_topic
 from mirror.cluster.calls.routed_calls import CallAttempt, ClusterView, Failures, GroupCall, check
 from mirror.cluster.coordinators import KeyType
@@ -12,7 +12,7 @@ from mirror.cluster.requests import Lane
 from mirror.cluster.types import OffsetAndMetadata, Outcomes, TopicPartition
 from mirror.errors import KafkaError
 from mirror.wire.api import Api
-from mirror.wire.error_codes import GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION, broker_error, verdict
+from mirror.wire.error_codes import GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION, broker_error
 from mirror.wire.messages.groups import (
     OffsetCommitPartition,
     OffsetCommitRequest,
@@ -313,17 +313,12 @@ class CommitOffsetsOfGroups(GroupsCall[Outcomes[TopicPartition, None]]):
             for tp, code in codes.items()
             if code
         }
-        again = [error for tp, error in failed.items() if not _is_final(codes[tp])]
+        again = [error for tp, error in failed.items() if not CommitEachOffset.is_final(codes[tp])]
         if again:
             self.set_waiting(group, again[0])
         elif len(codes) == len(wanted):
             self.set_result(group, 0, Outcomes({tp: None for tp in codes if tp not in failed}, failed))
         return self.unresolved(keys)
-
-
-def _is_final(code: int) -> bool:
-    """Whether a partition's refusal is not worth a retry, as for :class:`CommitEachOffset`."""
-    return code in CommitEachOffset.final_codes or verdict(code) in FINAL
 
 
 class DeleteGroupOffsets(_EachOffset):

@@ -18,10 +18,7 @@ from mirror.wire.messages.base import Message
 _MAX_ERRORS_SHOWN: Final = 20
 """Failures named in one error text; ``Outcomes.failed`` has all of them."""
 _IN_DOUBT: Final = "it may have been done, as an attempt got no answer: check before you repeat it"
-
-
-FINAL: Final = frozenset({ErrorAction.FATAL, ErrorAction.FENCED, ErrorAction.ABORTABLE})
-"""What ends a key."""
+_FINAL: Final = frozenset({ErrorAction.FATAL, ErrorAction.FENCED, ErrorAction.ABORTABLE})
 
 
 class KeyedCall(Call[Outcomes[K, V], K]):
@@ -82,12 +79,17 @@ class KeyedCall(Call[Outcomes[K, V], K]):
             self._done[key] = value
             return
         error = broker_error(code, self.describe(key), message, needs=needs or self.needs)
-        if outcome in FINAL or code in self.final_codes:
+        if self.is_final(code):
             self._failed[key] = error
             return
         if code == REQUEST_TIMED_OUT:
             self.maybe_done.add(key)
         self._last_errors[key] = error
+
+    @classmethod
+    def is_final(cls, code: int) -> bool:
+        """Whether a refusal ends its key, so that it is not sent again."""
+        return verdict(code) in _FINAL or code in cls.final_codes
 
     def set_waiting(self, key: K, why: KafkaError) -> None:
         """Record why ``key`` cannot be requested yet."""
