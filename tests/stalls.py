@@ -9,7 +9,9 @@ A bound of a time in a test is "what is allowed, a fixed tolerance, and what thi
 
 What is measured must be this process's doing: a broker's slowness is not seen here, and to be left out otherwise.
 Only the thread that measures is forgiven what it waited for a CPU: one that works in the background without an end
-waits for a CPU all the time, and would hide what it costs.
+waits for a CPU all the time, and would hide what it costs. Where what is measured goes through other threads, one
+after the other, as a request does through a client's network thread and a proxy, ``Stalls(all_threads=True)`` forgives
+what any of them waited.
 """
 
 from __future__ import annotations
@@ -44,16 +46,17 @@ class Stalls:
 
     Two signs: a thread that only sleeps woke too late, and not since others of this process worked (the whole machine,
     or the process, stood still), and the thread
-    that entered the context, or that measures in it, waited for a CPU (Linux's count of it). A beat's stall is the
-    larger one, at most the beat itself.
+    that entered the context, or that measures in it, waited for a CPU (Linux's count of it; with ``all_threads``, any
+    thread of this process). A beat's stall is the larger one, at most the beat itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, all_threads: bool = False) -> None:
+        self._all_threads = all_threads
         self._lock = threading.Lock()
         self.until: list[float] = []  # the end of each beat, and what was lost up to there
         self.lost: list[float] = []
         self.thread_id = threading.get_native_id()
-        self.waited = 0.0
+        self.waited: dict[int, float] = {}  # ms of each thread, ever
         self.worked = 0.0
         self._longest_ms = 0.0
         self.over = threading.Event()
@@ -89,9 +92,10 @@ class Stalls:
             self.lost.append(self.lost[-1] + stalled)
 
     def _waited_ms(self) -> float:
-        """What the watched thread waited for a CPU since the last time."""
-        before, self.waited = self.waited, _run_delay_ms(self.thread_id)
-        return self.waited - before
+        """What the watched thread, or all, waited for a CPU since the last time."""
+        threads = [one.native_id or -1 for one in threading.enumerate()] if self._all_threads else [self.thread_id]
+        before, self.waited = self.waited, {thread: _run_delay_ms(thread) for thread in threads}
+        return sum(max(0.0, ms - before.get(thread, 0.0)) for thread, ms in self.waited.items())
 
     def between(self, begin_ms: float, end_ms: float) -> float:
         """Milliseconds of that time (monotonic ms), in whole beats."""

@@ -75,13 +75,34 @@ def test_what_other_threads_wait_for_a_cpu_is_not_forgiven(monkeypatch: pytest.M
     assert stalls.lost == [0.0, 0.0, 0.0]
 
 
+def test_what_any_thread_waits_for_a_cpu_is_forgiven_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that began a moment ago, and what is left when one has ended."""
+    me, over = threading.get_native_id(), threading.Event()
+    waited = {me: 3.0}
+    monkeypatch.setattr("tests.stalls._run_delay_ms", lambda thread: waited.get(thread, 0.0))
+    monkeypatch.setattr("tests.stalls.now_ms", lambda: 1_000.0)
+    stalls = Stalls(all_threads=True)
+    stalls.until, stalls.lost, stalls.waited = [900.0], [0.0], {me: 1.0, -1: 1e9}
+    other = threading.Thread(target=over.wait)
+    other.start()
+    try:
+        waited[other.native_id or -1] = 40.0
+        stalls.look()
+    finally:
+        over.set()
+        other.join()
+    stalls.until[-1] = 990.0
+    stalls.look()
+    assert stalls.lost == [0.0, 42.0, 42.0]
+
+
 def test_what_the_measuring_thread_waited_for_a_cpu_is_forgiven(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it is not the one that entered the context."""
     waited = {"ms": 0.0}
     me = threading.get_native_id()
     monkeypatch.setattr("tests.stalls._run_delay_ms", lambda thread: waited["ms"] if thread == me else 1e9)
     stalls = Stalls()
-    stalls.thread_id, stalls.waited = -1, 1e9
+    stalls.thread_id, stalls.waited = -1, {-1: 1e9}
     stalls.until, stalls.lost = [0.0, 1e12], [0.0, 0.0]
     with stalls.timing() as took:
         time.sleep(0.02)

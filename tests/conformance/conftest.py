@@ -17,6 +17,7 @@ from tests.conformance.raw_brokers import FakeWire, RealWire, Wire
 from tests.conformance.topics import Topics
 from tests.fakes.cluster import FakeCluster
 from tests.faults.proxy import Proxy
+from tests.stalls import Stalls
 
 NewConsumer = Callable[..., Consumer]
 _OFTEN = {
@@ -24,6 +25,13 @@ _OFTEN = {
     "producer.id.expiration.check.interval.ms": "200",
 }
 QUICK_DEATH = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+
+
+@pytest.fixture
+def all_stalls() -> Iterator[Stalls]:
+    """What this process was kept from running, in any of its threads: for what a client and a proxy do in turns."""
+    with Stalls(all_threads=True) as watched:
+        yield watched
 
 
 @pytest.fixture(scope="session")

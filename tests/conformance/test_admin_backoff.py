@@ -130,7 +130,7 @@ def admin(proxy: Proxy) -> Iterator[Admin]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_wire_intervals_for_admin_requests_in_bounds(
-    case: str, proxy: Proxy, admin: Admin, tp: TopicPartition, stalls: Stalls
+    case: str, proxy: Proxy, admin: Admin, tp: TopicPartition, all_stalls: Stalls
 ) -> None:
     api, change, call = CASES[case]
     # What a call needs to know first (leader, coordinator) is known.
@@ -147,7 +147,7 @@ def test_wire_intervals_for_admin_requests_in_bounds(
 
     with ThreadPoolExecutor(1) as other:
         outcome = attempts_in_bounds(
-            asked, lambda: other.submit(call, admin, tp), lambda: proxy.change(api, None), stalls
+            asked, lambda: other.submit(call, admin, tp), lambda: proxy.change(api, None), all_stalls
         )
     # The broker's own answer may well be a refusal.
     assert not isinstance(outcome.exception(0), KafkaTimeout)

@@ -65,7 +65,7 @@ CASES: dict[str, tuple[Api, Callable[[Seen, Any], Any], Callable[[Consumer, Topi
 
 @pytest.mark.parametrize("case", CASES)
 def test_wire_intervals_of_calls_in_bounds(
-    case: str, proxy: Proxy, consumer: Consumer, tp: TopicPartition, stalls: Stalls
+    case: str, proxy: Proxy, consumer: Consumer, tp: TopicPartition, all_stalls: Stalls
 ) -> None:
     api, change, call = CASES[case]
     consumer.committed([tp])
@@ -81,13 +81,13 @@ def test_wire_intervals_of_calls_in_bounds(
 
     with ThreadPoolExecutor(1) as other:
         outcome = attempts_in_bounds(
-            asked, lambda: other.submit(call, consumer, tp), lambda: proxy.change(api, None), stalls
+            asked, lambda: other.submit(call, consumer, tp), lambda: proxy.change(api, None), all_stalls
         )
     outcome.result(0)
 
 
 def test_wire_intervals_of_metadata_in_bounds(
-    proxy: Proxy, consumer: Consumer, topics: Topics, unique: Any, stalls: Stalls
+    proxy: Proxy, consumer: Consumer, topics: Topics, unique: Any, all_stalls: Stalls
 ) -> None:
     """A topic that is not there is asked for again and again while a call wants it."""
     consumer.list_topics()
@@ -101,13 +101,13 @@ def test_wire_intervals_of_metadata_in_bounds(
             ],
             lambda: other.submit(consumer.beginning_offsets, [missing]),
             lambda: topics.create_named(missing.topic),
-            stalls,
+            all_stalls,
         )
     assert outcome.result(0) == {missing: 0}
 
 
 def test_wire_intervals_of_fetch_in_bounds_and_success_resets_attempts(
-    proxy: Proxy, consumer: Consumer, tp: TopicPartition, stalls: Stalls
+    proxy: Proxy, consumer: Consumer, tp: TopicPartition, all_stalls: Stalls
 ) -> None:
     refuse = refused(ErrorCode.not_leader_or_follower, "responses", "partitions")
     consumer.beginning_offsets([tp])
@@ -120,7 +120,7 @@ def test_wire_intervals_of_fetch_in_bounds_and_success_resets_attempts(
         consumer.seek(tp, 0)
         fetches = functools.partial(_from_the_seek_on, proxy, since)
         eventually(lambda fetches=fetches: len(fetches()) >= ATTEMPTS, what=f"{ATTEMPTS} fetches")  # type: ignore[misc]
-        in_bounds(waits_between(fetches()[:ATTEMPTS]), stalls)
+        in_bounds(waits_between(fetches()[:ATTEMPTS]), all_stalls)
         proxy.change(Api.FETCH, None)
         assert len(read(consumer, 10)) == 10
 
@@ -139,7 +139,7 @@ def _from_the_seek_on(proxy: Proxy, since: float) -> list[Seen]:
 
 
 def test_reconnect_backoff_grows_and_resets(
-    proxies: Proxy, trio_topics: Topics, new_consumer: NewConsumer, stalls: Stalls
+    proxies: Proxy, trio_topics: Topics, new_consumer: NewConsumer, all_stalls: Stalls
 ) -> None:
     """Broker 2 hangs up on every connection; the others answer, so that only who wants broker 2 goes there."""
     (tp,) = trio_topics.create(assignment=[[2]])
@@ -157,7 +157,7 @@ def test_reconnect_backoff_grows_and_resets(
             finally:
                 proxies.accept(2)
         # The open connection broke first: that is the first failure.
-        in_bounds(list(itertools.pairwise(opened()[:ATTEMPTS])), stalls, first_failures=2)
+        in_bounds(list(itertools.pairwise(opened()[:ATTEMPTS])), all_stalls, first_failures=2)
         assert outcome.result(0) == {tp: 0}
 
 

@@ -69,30 +69,30 @@ def _send(producer: Producer, tp: TopicPartition) -> Future[Any]:
 
 
 def _in_bounds_until_healed(
-    proxy: Proxy, stalls: Stalls, api: Api, change: Change, begin: Callable[[], Future[Any]]
+    proxy: Proxy, all_stalls: Stalls, api: Api, change: Change, begin: Callable[[], Future[Any]]
 ) -> None:
     """What ``begin`` asks is refused some times, each later than the last by KIP-580, and then succeeds."""
     proxy.change(api, change)
     since = proxy.now()
     outcome = attempts_in_bounds(
-        lambda: proxy.requests(api, since=since), begin, lambda: proxy.change(api, None), stalls
+        lambda: proxy.requests(api, since=since), begin, lambda: proxy.change(api, None), all_stalls
     )
     outcome.result(WITHIN_S)
 
 
-def test_wire_intervals_for_produce_in_bounds(proxy: Proxy, topics: Topics, stalls: Stalls) -> None:
+def test_wire_intervals_for_produce_in_bounds(proxy: Proxy, topics: Topics, all_stalls: Stalls) -> None:
     (tp,) = topics.create()
     with Producer({"bootstrap.servers": proxy.bootstrap_servers, **OPTIONS}) as producer:
         _send(producer, tp).result(WITHIN_S)
         for _ in range(2):  # success_resets_attempts
-            _in_bounds_until_healed(proxy, stalls, Api.PRODUCE, _not_written, lambda: _send(producer, tp))
+            _in_bounds_until_healed(proxy, all_stalls, Api.PRODUCE, _not_written, lambda: _send(producer, tp))
 
 
-def test_wire_intervals_for_a_producers_id_in_bounds(proxy: Proxy, topics: Topics, stalls: Stalls) -> None:
+def test_wire_intervals_for_a_producers_id_in_bounds(proxy: Proxy, topics: Topics, all_stalls: Stalls) -> None:
     (tp,) = topics.create()
     loading = refused(ErrorCode.coordinator_load_in_progress)
     with Producer({"bootstrap.servers": proxy.bootstrap_servers, **OPTIONS}) as producer:
-        _in_bounds_until_healed(proxy, stalls, Api.INIT_PRODUCER_ID, loading, lambda: _send(producer, tp))
+        _in_bounds_until_healed(proxy, all_stalls, Api.INIT_PRODUCER_ID, loading, lambda: _send(producer, tp))
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_wire_intervals_for_a_producers_id_in_bounds(proxy: Proxy, topics: Topic
     ],
 )
 def test_wire_intervals_for_fencing_in_bounds(
-    api: Api, change: Change, leveled_proxy: Proxy, transactional: Producer, stalls: Stalls
+    api: Api, change: Change, leveled_proxy: Proxy, transactional: Producer, all_stalls: Stalls
 ) -> None:
-    _in_bounds_until_healed(leveled_proxy, stalls, api, change, transactional.init_transactions_async)
+    _in_bounds_until_healed(leveled_proxy, all_stalls, api, change, transactional.init_transactions_async)
 
 
 def _to_commit(producer: Producer, tp: TopicPartition) -> Callable[[], Future[Any]]:
@@ -158,7 +158,7 @@ def test_wire_intervals_for_transaction_requests_in_bounds(
     leveled_proxy: Proxy,
     transactional: Producer,
     tp: TopicPartition,
-    stalls: Stalls,
+    all_stalls: Stalls,
     request: pytest.FixtureRequest,
 ) -> None:
     api, change, prepare, only_version_1 = CASES[case]
@@ -166,6 +166,6 @@ def test_wire_intervals_for_transaction_requests_in_bounds(
         pytest.skip("version 2 has no such request (KIP-890)")
     transactional.init_transactions()
     transactional.begin_transaction()
-    _in_bounds_until_healed(leveled_proxy, stalls, api, change, prepare(transactional, tp))
+    _in_bounds_until_healed(leveled_proxy, all_stalls, api, change, prepare(transactional, tp))
     if case != "end":
         transactional.commit_transaction()
