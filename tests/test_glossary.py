@@ -14,6 +14,7 @@ import pytest
 ROOT: Final = Path(__file__).parents[1] / "mirror"
 DOCUMENT: Final = ROOT / "design" / "architecture.md"
 _ROW: Final = re.compile(r"\| (?P<term>[^|]+) \| [^|]+ \| `(?P<code>[^|`]+)` \|")
+_CLASS: Final = re.compile(r"^ *class (\w+)(?:[(:\[]|$)", re.MULTILINE)
 _OF_DOCUMENTS: Final = "-"
 """What stands for the code of a term of documents only."""
 _NAMED_BY_USERS: Final = ("cli/commands", "spark/jobs")
@@ -59,25 +60,26 @@ IN_CODE: Final = [term for term in TERMS if term.code != _OF_DOCUMENTS]
 
 # Not while the tests are collected: each worker of the suite collects all tests.
 @functools.cache
-def _modules() -> dict[str, ast.Module]:
-    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in sorted(ROOT.rglob("*.py"))}
+def _modules() -> dict[str, str]:
+    return {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in sorted(ROOT.rglob("*.py"))}
 
 
 @functools.cache
 def _classes() -> dict[str, list[str]]:
-    """Return the modules that define a class, by its name."""
+    """Return the modules that define a class, by its name: by their lines, as to parse all modules takes seconds."""
     found = defaultdict(list)
-    for path, tree in _modules().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(path)
+    for path, text in _modules().items():
+        for name in _CLASS.findall(text):
+            found[name].append(path)
     return found
 
 
 def _names_in(module: str, owner: str) -> set[str]:
     """Return the names of the fields and methods of a class."""
     (body,) = (
-        node.body for node in ast.walk(_modules()[module]) if isinstance(node, ast.ClassDef) and node.name == owner
+        node.body
+        for node in ast.walk(ast.parse(_modules()[module]))
+        if isinstance(node, ast.ClassDef) and node.name == owner
     )
     names: set[str] = set()
     for node in body:

@@ -26,6 +26,7 @@ from mirror.alignment.config_decision import Act, ConfigMark, Known, Observed, R
 from mirror.alignment.reconciler import FENCED_MS, Change, Failure, Making, Outcome, Reconciler
 from mirror.errors import BrokerError, Fenced, KafkaError, KafkaTimeout
 from mirror.observation import Sides
+from tests.examples import examples
 
 OWNED = ("a", "b", "c", "d")
 FOREIGN = ("theirs", "older")
@@ -318,7 +319,7 @@ class Owners(RuleBasedStateMachine):
 
 
 def test_owners_that_crash_fail_and_take_over() -> None:
-    run_state_machine_as_test(Owners, settings=settings(max_examples=60, stateful_step_count=20))
+    run_state_machine_as_test(Owners, settings=settings(max_examples=examples(25, 60), stateful_step_count=20))
 
 
 @pytest.mark.parametrize(("event", "error"), [("takeover", Fenced), ("slow", KafkaTimeout)])

@@ -16,6 +16,7 @@ from mirror.cluster.types import TopicPartition
 from mirror.timing import FOREVER_MS
 from mirror.wire.api import Api
 from tests.cluster.workers import Job, JobEvent, Worker
+from tests.examples import examples
 from tests.fakes.client import FakeClient
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.control import Action, ServerCall
@@ -291,7 +292,7 @@ def _history(actions: list[tuple[Any, ...]], *, every_turn: bool, pool: int) -> 
     return world.done()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, 60))
 @given(ACTIONS)
 def test_nobody_is_forgotten(actions: list[tuple[Any, ...]]) -> None:
     """With little room: everything is done in the end, as in a loop that polls everybody in every turn."""
@@ -299,7 +300,7 @@ def test_nobody_is_forgotten(actions: list[tuple[Any, ...]]) -> None:
     assert eager.keys() == lazy.keys()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25, 60))
 @given(ACTIONS)
 def test_nobody_comes_later_than_if_all_were_polled_in_every_turn(actions: list[tuple[Any, ...]]) -> None:
     eager, lazy = (_history(actions, every_turn=every_turn, pool=8) for every_turn in (True, False))

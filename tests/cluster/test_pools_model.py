@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mirror.cluster.connection.pools import ROOM_BYTES, SLOW_AFTER_MS, Slot
 from mirror.errors import ConnectionFailed
 from tests.cluster.pool_probes import Bench
+from tests.examples import examples
 
 _LARGEST = 2 * ROOM_BYTES
 NODES = st.integers(1, 2)
@@ -268,5 +269,5 @@ def test_nobody_goes_behind_an_overdue_one_while_another_is_on_its_way() -> None
     assert model.bench.pool.refusals == refusals + 1
 
 
-PoolModel.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+PoolModel.TestCase.settings = settings(max_examples=examples(30, 80), stateful_step_count=50, deadline=None)
 TestPoolModel = PoolModel.TestCase

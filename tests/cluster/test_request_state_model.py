@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mirror.backoff import Backoff
 from mirror.cluster.request_state import KeyStates, RequestState
 from mirror.timing import FOREVER_MS
+from tests.examples import examples
 
 INITIAL, MOST = 100, 1000
 
@@ -71,7 +72,7 @@ class RequestStates(RuleBasedStateMachine):
         assert self.state.can_send(self.now) == (self.state.wait_ms(self.now) == 0)
 
 
-RequestStates.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+RequestStates.TestCase.settings = settings(max_examples=examples(25, 60), stateful_step_count=25, deadline=None)
 test_request_state_keeps_backoff = RequestStates.TestCase
 
 KEYS = ("a", "b", "c", "d")
@@ -123,5 +124,5 @@ class ManyKeys(RuleBasedStateMachine):
             assert self.states.wait_ms(self.now) == FOREVER_MS
 
 
-ManyKeys.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+ManyKeys.TestCase.settings = settings(max_examples=examples(25, 60), stateful_step_count=25, deadline=None)
 test_keys_keep_backoffs_of_their_own = ManyKeys.TestCase

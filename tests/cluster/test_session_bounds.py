@@ -115,6 +115,7 @@ def test_the_lists_of_a_response_are_bounded_together() -> None:
     assert probe.responses == []
 
 
+@pytest.mark.cluster
 def test_metadata_of_half_a_million_partitions_is_read() -> None:
     """With three replicas they are 3.5 million items; here in few topics with many replicas, which are read faster."""
     hand, probe, correlation_id = asked(Api.METADATA, ALL_TOPICS)

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from mirror.cluster.types import TopicPartition
 from mirror.consumer.sessions import FetchSession, SessionRequest, Wanted
 from mirror.wire.messages.fetch import FetchPartition
+from tests.examples import examples
 
 TPS = [TopicPartition(topic, partition) for topic in ("a", "b") for partition in range(2)]
 IDS = {tp.topic: [uuid.UUID(int=n + 10 * ord(tp.topic[0])) for n in range(2)] for tp in TPS}
@@ -114,7 +115,7 @@ class FetchSessionsByName(FetchSessions):
 
 
 for _machine in (FetchSessions, FetchSessionsByName):
-    _machine.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+    _machine.TestCase.settings = settings(max_examples=examples(25, 60), stateful_step_count=25, deadline=None)
 test_fetch_sessions_contain_exactly_what_is_wanted = FetchSessions.TestCase
 test_fetch_sessions_by_name_contain_exactly_what_is_wanted = FetchSessionsByName.TestCase
 

@@ -1,6 +1,6 @@
 """Brokers with malformed responses during authentication: each ends with one clear error, after bounded work.
 
-MIRROR_FUZZ_SEEDS is how many worlds are tried of each mechanism (default 12); a failure names the seed.
+MIRROR_FUZZ_SEEDS is how many worlds are tried of each mechanism (default 6); a failure names the seed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.faults.authenticating import (
 )
 from tests.faults.fuzzer import Fuzzer
 
-SEEDS = int(os.environ.get("MIRROR_FUZZ_SEEDS", "12"))
+SEEDS = int(os.environ.get("MIRROR_FUZZ_SEEDS", "6"))
 ROUNDS = 10
 _LONGEST_ERROR: Final = 1_000
 """Characters of an error: one or two lines for every response."""

@@ -2,7 +2,7 @@
 
 No response kills the loop, and everything works once the responses are correct again.
 
-MIRROR_FUZZ_SEEDS is the number of seeds (default 40); the parameter of a failed test is its seed.
+MIRROR_FUZZ_SEEDS is the number of seeds (default 16); the parameter of a failed test is its seed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.fakes.record_batches import values_of
 from tests.fakes.server_codec import encode_response
 from tests.faults.fuzzer import Fuzzer
 
-SEEDS = int(os.environ.get("MIRROR_FUZZ_SEEDS", "40"))
+SEEDS = int(os.environ.get("MIRROR_FUZZ_SEEDS", "16"))
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 RECORDS = 20
 TIMEOUT_MS = 20_000

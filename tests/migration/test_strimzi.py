@@ -157,7 +157,7 @@ def test_a_field_that_a_mirror_has_not_is_dropped_and_named_as_that(field: dict[
 def test_every_value_of_generated_resources_is_used_or_named() -> None:
     rng = random.Random(7)
     written = 0
-    for _ in range(300):
+    for _ in range(100):
         document = resource(rng)
         found = import_source(read(yaml.safe_dump(document).encode(), "file"), name="file")
         written += found.file is not None
@@ -167,4 +167,4 @@ def test_every_value_of_generated_resources_is_used_or_named() -> None:
             if path.endswith((*STRUCTURE, *OF_LOGINS)):
                 continue
             assert any(path == key or path.startswith((f"{key}.", f"{key}[")) for key in keys), (path, document)
-    assert written > 50
+    assert written > 20

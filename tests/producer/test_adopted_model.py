@@ -20,6 +20,7 @@ from mirror.errors import BrokerError, ClientClosed, DeliveryTimeout, KafkaError
 from mirror.producer.batch.batches import RecordMetadata
 from mirror.producer.batch.queue import ProducerId
 from mirror.wire.api import Api
+from tests.examples import examples
 from tests.fakes.client import FakeProducer
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.record_batches import values_of
@@ -207,4 +208,4 @@ def _values(cluster: FakeCluster, partition: int) -> list[bytes]:
 
 
 TestAdoptionModel = AdoptionModel.TestCase
-TestAdoptionModel.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestAdoptionModel.settings = settings(max_examples=examples(15, 40), stateful_step_count=20, deadline=None)

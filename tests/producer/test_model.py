@@ -19,6 +19,7 @@ from mirror.errors import DeliveryTimeout, KafkaError, RecordTooLarge
 from mirror.producer.batch.batches import RecordMetadata
 from mirror.producer.batch.queue import LAST_EPOCH, ProducerId
 from mirror.wire.api import Api
+from tests.examples import examples
 from tests.fakes.client import FakeProducer
 from tests.fakes.cluster import FakeCluster, FakeTopic
 from tests.fakes.record_batches import values_of
@@ -257,4 +258,4 @@ def _values(topic: FakeTopic, partition: int, by: int | None = None) -> list[byt
 
 
 TestProducerModel = ProducerModel.TestCase
-TestProducerModel.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestProducerModel.settings = settings(max_examples=examples(15, 40), stateful_step_count=20, deadline=None)

@@ -18,6 +18,7 @@ from mirror.cluster.types import TopicPartition
 from mirror.errors import Fenced, KafkaError
 from mirror.producer.batch.queue import ProducerId
 from mirror.wire.api import Api
+from tests.examples import examples
 from tests.fakes import errors
 from tests.fakes.client import FakeClient, FakeProducer
 from tests.fakes.cluster import FakeCluster
@@ -347,4 +348,4 @@ class TransactionsModel(RuleBasedStateMachine):
 
 
 TestTransactionsModel = TransactionsModel.TestCase
-TestTransactionsModel.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestTransactionsModel.settings = settings(max_examples=examples(15, 40), stateful_step_count=30, deadline=None)

@@ -26,7 +26,7 @@ from mirror.runtime import thread
 from mirror.runtime.clock import SystemClock
 from mirror.runtime.memory.send_claim import UnansweredSends
 from mirror.runtime.thread import NetworkThread
-from mirror.timing import FOREVER_MS, deadline
+from mirror.timing import deadline
 from tests.fakes.network import FakeNetwork
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ class TurnedNetwork(FakeNetwork):
     def poll(self, timeout_ms: int) -> None:
         now = self._clock.now()
         self.moved = self._turn(now)
-        sessions = min((deadline(now, one.session.wait_ms(now)) for one in self._links.values()), default=FOREVER_MS)
-        self.due_ms = min(deadline(now, timeout_ms), self._next_ms(now), sessions)
+        self.due_ms = min(deadline(now, timeout_ms), self._next_ms(now))
 
     def wakeup(self) -> None:
         self.due_ms = 0

@@ -22,6 +22,7 @@ from mirror.relay.progress.latch import Latch, Role, changed, check
 from mirror.spark import run_control
 from mirror.spark.holding import Ending
 from mirror.spark.run_control import RunControlClient
+from tests.examples import examples
 
 if TYPE_CHECKING:
     from mirror.cluster.types import OffsetAndMetadata, TopicPartition
@@ -245,4 +246,4 @@ class Holding(RuleBasedStateMachine):
 
 
 def test_no_task_writes_after_hold_has_returned() -> None:
-    run_state_machine_as_test(Holding, settings=settings(max_examples=400, stateful_step_count=14))
+    run_state_machine_as_test(Holding, settings=settings(max_examples=examples(150, 400), stateful_step_count=14))

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 from mirror.switch.machine import Act
 from mirror.switch.operator import Operator
 from mirror.switch.record import State
+from tests.examples import examples
 from tests.switch.world import BACK, EXPECTED, FLOW, TERMS, TOPICS, Killed, Site, World, operator
 
 _KILLS: Final = (*[""] * 12, "before store", "after store", "before act", "after act", "half", "stall")
@@ -220,5 +221,4 @@ class Switch(RuleBasedStateMachine):
 
 
 def test_operators_that_are_killed_anywhere_lose_nothing() -> None:
-    examples = 2_000 if settings.get_current_profile_name() == "explore" else 150
-    run_state_machine_as_test(Switch, settings=settings(max_examples=examples, stateful_step_count=25))
+    run_state_machine_as_test(Switch, settings=settings(max_examples=examples(60, 2_000), stateful_step_count=25))

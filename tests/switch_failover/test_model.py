@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 from mirror.switch.machine import Act
 from mirror.switch.operator import Operator
 from mirror.switch.record import State
+from tests.examples import examples
 from tests.switch.world import EXPECTED, TOPICS, Killed
 from tests.switch_failover.world import OTHER, TERMS, Site, World, operator
 
@@ -203,5 +204,4 @@ class Failover(RuleBasedStateMachine):
 
 
 def test_operators_that_are_killed_anywhere_open_one_side() -> None:
-    examples = 2_000 if settings.get_current_profile_name() == "explore" else 120
-    run_state_machine_as_test(Failover, settings=settings(max_examples=examples, stateful_step_count=25))
+    run_state_machine_as_test(Failover, settings=settings(max_examples=examples(50, 2_000), stateful_step_count=25))

@@ -19,6 +19,7 @@ from mirror.errors import CorruptBatch
 from mirror.wire.decode import Record, records_of
 from mirror.wire.legacy import MessageSet, _short_xxh32, _with_valid_lz4_checksum
 from mirror.wire.records import Batch, split_batches
+from tests.examples import examples
 from tests.fakes.record_batches import build
 from tests.wire.legacy_sets import ATTRIBUTES_AT, CODECS, Old, messages, whole_set, with_crc, wrapper
 
@@ -68,7 +69,7 @@ def by_others(data: bytearray, codec: str, magic: int) -> list[list[Record]]:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
-@settings(max_examples=40)
+@settings(max_examples=examples(20, 100))
 @given(records=_made, first=st.integers(0, 2**40), gap=st.integers(1, 3))
 def test_what_goes_in_comes_out_of_both_formats(
     magic: int, codec: str, records: list[Old], first: int, gap: int
@@ -259,7 +260,7 @@ def test_what_cannot_be_decompressed_is_corrupt(codec: int, value: bytes | None)
         list(records_of(MessageSet(memoryview(with_crc(made)))))
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100, 300))
 @given(st.data())
 def test_damaged_messages_are_read_or_refused_in_one_way(data: st.DataObject) -> None:
     magic = data.draw(st.integers(0, 1))

@@ -24,6 +24,7 @@ from mirror.alignment.acl_decision import (
 from mirror.alignment.acl_selection import AclRules, AclSides, Wanted, prefixes_of, wanted
 from mirror.cluster.acls import AclBinding, AclOperation, AclPermission, ResourceType
 from tests.alignment.permissions.authorizer import allows, group, is_about, named_by, topic
+from tests.examples import examples
 
 READ = topic("paris.t")
 DENIED = topic("paris.t", AclOperation.READ, deny=True)
@@ -193,7 +194,7 @@ def _names_at(namespace: str) -> tuple[str, ...]:
     return (*(namespace + name for name in NAMES), f"{namespace}ab-new", "own")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60, 400), deadline=None)
 @given(st.data(), _flows())
 def test_nothing_is_allowed_that_the_source_denies_or_does_not_allow(
     data: st.DataObject, flow: tuple[AclRules, str]

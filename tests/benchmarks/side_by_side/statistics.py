@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
@@ -45,10 +47,18 @@ def ratio_of_medians(ours: Mapping[int, float], theirs: Mapping[int, float]) -> 
     rounds = sorted(ours.keys() & theirs.keys())
     if not rounds:
         return None
-    rng = random.Random(_SEED)
-    drawn = sorted(_ratio(ours, theirs, rng.choices(rounds, k=len(rounds))) for _ in range(_DRAWN))
+    drawn = sorted(
+        ratio for way, times in _ways(len(rounds)) for ratio in [_ratio(ours, theirs, [rounds[n] for n in way])] * times
+    )
     low, high = drawn[int(_DRAWN * 0.025)], drawn[int(_DRAWN * 0.975)]
     return Ratio(_ratio(ours, theirs, rounds), low, high, len(rounds))
+
+
+@functools.cache
+def _ways(count: int) -> list[tuple[tuple[int, ...], int]]:
+    """Return which of ``count`` rounds are drawn, in whatever order, and how often: few of them in few ways."""
+    rng = random.Random(_SEED)
+    return [*Counter(tuple(sorted(rng.choices(range(count), k=count))) for _ in range(_DRAWN)).items()]
 
 
 def _ratio(ours: Mapping[int, float], theirs: Mapping[int, float], rounds: Sequence[int]) -> float:

@@ -17,6 +17,7 @@ from mirror.relay.offsets.extents import AppendedExtents
 from mirror.relay.offsets.index import OffsetIndex, Place, Translation
 from mirror.relay.offsets.segments import Segment, segment_of
 from mirror.relay.progress.committed import Beginning
+from tests.examples import examples
 from tests.fakes.record_batches import batch, build
 from tests.relay.offsets.logs import LogReader, resolved
 from tests.relay.offsets.test_segments import END
@@ -142,7 +143,7 @@ def _log(values: dict[int, int | None]) -> LogReader:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(12, 30), deadline=None)
 def test_no_group_skips_a_record_whatever_attempts_append_between_each_other(seed: int) -> None:
     for number in range(10):
         copies = Copies(f"{seed} {number}")

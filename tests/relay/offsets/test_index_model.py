@@ -23,6 +23,7 @@ from mirror.relay.partition.across_attempts.anchoring import anchor_at
 from mirror.relay.partition.states import CopyState
 from mirror.relay.progress import anchors
 from mirror.relay.progress.target_log import TargetMark
+from tests.examples import examples
 from tests.fakes.record_batches import batch, build
 from tests.relay.copy_harness import CopyHarness
 from tests.relay.hand_context import TARGET
@@ -262,7 +263,7 @@ class OffsetModel(CopyModel):
 )
 # The end that was stored last is below the offset of the last record: others have appended in between.
 @example(log=_ones(2), atomic=True, batch_size=1, seed=1, steps=40, interval_ms=1_500, most_extents=512)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60, 150), deadline=None)
 def test_every_offset_is_translated_to_the_same_record_and_back(
     log: list[Entry], atomic: bool, batch_size: int, seed: int, steps: int, interval_ms: int, most_extents: int
 ) -> None:

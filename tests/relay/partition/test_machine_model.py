@@ -23,6 +23,7 @@ from mirror.relay.progress.gaps import SourceState
 from mirror.relay.progress.target_log import TargetMark
 from mirror.wire.messages.fetch import AbortedTransaction
 from mirror.wire.records import TRANSACTIONAL, Batch
+from tests.examples import examples
 from tests.fakes.clock import FakeClock
 from tests.fakes.record_batches import ABORT, batch, build, build_marker
 from tests.relay.copy_harness import CopyHarness
@@ -265,7 +266,7 @@ class CopyModel:
     seed=st.integers(0, 2**32),
     steps=st.integers(0, 120),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80, 200), deadline=None)
 def test_target_holds_the_source_after_any_failures(
     log: list[Entry], atomic: bool, batch_size: int, seed: int, steps: int
 ) -> None:

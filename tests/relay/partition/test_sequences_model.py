@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from mirror.wire.api import Api
+from tests.examples import examples
 from tests.fakes import errors
 from tests.producer.faults import LOST, Fault, fault
 from tests.relay.partition.sequences_faults import NEARLY_EXPIRED_MS, FaultySite
@@ -152,10 +153,9 @@ class CoursesModel(_Model):
         self._happen([*faults, course], rounds, ms)
 
 
-_MORE = {"explore": 4, "mutations": 10}.get(settings.get_current_profile_name(), 1)
 TestSequences = SequencesModel.TestCase
-TestSequences.settings = settings(max_examples=15 * _MORE, stateful_step_count=10)
+TestSequences.settings = settings(max_examples=examples(7, 150), stateful_step_count=10)
 TestLosses = LossesModel.TestCase
-TestLosses.settings = settings(max_examples=15 * _MORE, stateful_step_count=10)
+TestLosses.settings = settings(max_examples=examples(7, 150), stateful_step_count=10)
 TestCourses = CoursesModel.TestCase
-TestCourses.settings = settings(max_examples=4 * _MORE, stateful_step_count=3)
+TestCourses.settings = settings(max_examples=examples(3, 40), stateful_step_count=3)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from mirror.wire.api import Api
+from tests.examples import examples
 from tests.fakes import errors
 from tests.producer.faults import LOST, Fault, fault
 from tests.relay.partition.sequences_site import DAY_MS, NODES, WRITES
@@ -133,8 +134,7 @@ EverythingModel = _model(
     trickles=True,
 )
 
-_MORE = {"explore": 80, "mutations": 40}.get(settings.get_current_profile_name(), 1)
-_SETTINGS = settings(max_examples=3 * _MORE, stateful_step_count=6)
+_SETTINGS = settings(max_examples=examples(2, 240), stateful_step_count=6)
 TestMoves = MovesModel.TestCase
 TestMoves.settings = _SETTINGS
 TestPlans = PlansModel.TestCase
@@ -146,4 +146,4 @@ TestCuts.settings = _SETTINGS
 TestLostCommits = LostCommitsModel.TestCase
 TestLostCommits.settings = _SETTINGS
 TestEverything = EverythingModel.TestCase
-TestEverything.settings = _SETTINGS
+TestEverything.settings = settings(_SETTINGS, max_examples=examples(3, 240))

@@ -22,6 +22,7 @@ from mirror.relay.model.reports import SETTLED, PartitionReport, TaskState
 from mirror.relay.progress.control_record import RunControl
 from mirror.relay.task.taking import Taken
 from mirror.relay.task.topic_rules import TopicRules
+from tests.examples import examples
 from tests.relay.copy_harness import made
 from tests.relay.hand_context import TIMES
 from tests.relay.task_harness import TaskHarness
@@ -298,7 +299,7 @@ def test_partitions_that_come_back_begin_together_as_at_first(monkeypatch: pytes
 # --- what is late
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(12, 100), deadline=None)
 @given(
     steps=st.lists(st.tuples(st.sampled_from(["move", "mute", "answer", "hear"]), st.integers(1, 4_000)), max_size=12)
 )

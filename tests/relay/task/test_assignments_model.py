@@ -22,6 +22,7 @@ from mirror.relay.model.ranges import OPEN_END, Range
 from mirror.relay.progress.assignment_entries import entries_of, outdated
 from mirror.relay.progress.control_record import Command
 from mirror.relay.task.assignment_reading import AssignmentReader, LoadEntries
+from tests.examples import examples
 
 FLOW, RUN = "f", "run"
 TASKS, PARTITIONS, JOBS = 2, 2, 2
@@ -448,6 +449,5 @@ class AssignmentsModel(RuleBasedStateMachine):
         assert self.table.move_home(range(TASKS), PARTITIONS) == [], "what has moved goes back"
 
 
-_MORE = {"explore": 20, "mutations": 15}.get(settings.get_current_profile_name(), 1)
 TestAssignments = AssignmentsModel.TestCase
-TestAssignments.settings = settings(max_examples=40 * _MORE, stateful_step_count=40)
+TestAssignments.settings = settings(max_examples=examples(20, 800), stateful_step_count=40)

@@ -86,12 +86,13 @@ def test_a_run_ends_with_its_status_whatever_takes_its_output(redirect: str, tmp
     assert warned == (redirect == ">/dev/full")
 
 
-@pytest.mark.parametrize("arguments", [[], ["--json"]], ids=["tables", "json"])
 @pytest.mark.parametrize(
-    ("environment", "redirect"),
+    ("environment", "redirect", "arguments"),
     [
-        *((environment, "") for environment in ENCODINGS),
-        *((None, redirect) for redirect in (">/dev/full", "2>/dev/full", ">&-", "2>&-")),
+        *((environment, "", []) for environment in ENCODINGS),
+        *((None, redirect, []) for redirect in (">/dev/full", "2>/dev/full", ">&-", "2>&-")),
+        (ENCODINGS[1], "", ["--json"]),
+        *((None, redirect, ["--json"]) for redirect in (">/dev/full", ">&-")),
     ],
 )
 def test_no_output_of_a_job_raises(environment: dict[str, str] | None, redirect: str, arguments: list[str]) -> None:

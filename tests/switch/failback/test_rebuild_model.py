@@ -14,6 +14,7 @@ from mirror.switch.failback.deciding import OldFacts, Wish, failback, spans
 from mirror.switch.failback.rebuilding import RebuildFacts
 from mirror.switch.machine import Act, StepResult, Terms
 from mirror.switch.record import Command, Rebuild, State, SwitchRecord
+from tests.examples import examples
 
 TERMS: Final = Terms(name="s", quiet_ms=0, deadline_ms=1, back=("back",))
 _KILLS: Final = ("", "", "", "", "", "before store", "before act", "after act")
@@ -134,7 +135,7 @@ def check(world: World) -> None:
     assert len(world.exported) == len({*world.exported})
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(200, 600), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(_EVENTS), st.sampled_from(_KILLS), st.integers(0, 14)), max_size=14),
     st.booleans(),
