@@ -61,37 +61,38 @@ _TOGETHER = (
         "tests/conformance/test_fenced_batches.py",
         "tests/conformance/test_producer_takeover.py",
     ),
-    ("tests/copying/test_corrupt.py",),
-    ("tests/copying/test_forgotten.py",),
-    # Two workers have the cluster of tests/copying.
+    # The two clusters that all tests may have. Those of tests/copying that do not use its own cluster are here, too.
     (
-        "tests/copying/groups/",
-        "tests/copying/test_aside.py",
-        "tests/copying/test_couplings.py",
-        "tests/copying/test_groups.py",
-        "tests/copying/test_local_origin.py",
-        "tests/copying/test_logs.py",
-        "tests/copying/test_offsets",
-        "tests/copying/test_pending_offsets.py",
-        "tests/copying/test_rehearse.py",
-        "tests/copying/test_shapes.py",
-        "tests/copying/test_way_back.py",
+        "tests/alignment/deletions/test_deletions_on_brokers.py",
+        "tests/alignment/test_authority_on_brokers.py",
+        "tests/alignment/test_on_brokers.py",
+        "tests/brokers/",
+        "tests/campaign/test_chaos_short_round.py",
+        "tests/cli/test_forget_on_brokers.py",
+        "tests/copying/test_corrupt.py",
+        "tests/copying/test_forgotten.py",
+        "tests/copying/test_fuzzed_source.py",
+        "tests/copying/test_murder.py",
+        "tests/copying/test_target_made_again.py",
+        "tests/e2e/test_copy.py",
+        "tests/e2e/test_could_not_run.py",
+        "tests/e2e/test_groups.py",
+        "tests/e2e/test_stream.py",
+        "tests/e2e/test_stream_in_step.py",
+        "tests/mirrormaker/test_kafkas_classes.py",
+        "tests/relay/partition/search/test_position_search_on_brokers.py",
+        "tests/relay/progress/test_progress_topic_on_brokers.py",
+        "tests/relay/task/test_topic_rules_on_brokers.py",
+        "tests/releases/test_formats.py",
+        "tests/spark/test_topics_on_brokers.py",
+        "tests/takeover/real/test_real_mirrormaker.py",
+        "tests/verify/test_aside_on_brokers.py",
+        "tests/verify/test_on_brokers.py",
     ),
-    (
-        "tests/copying/test_gaps.py",
-        "tests/copying/test_garbage.py",
-        "tests/copying/test_generated.py",
-        "tests/copying/test_harm.py",
-        "tests/copying/test_header_names.py",
-        "tests/copying/test_policies.py",
-        "tests/copying/test_sequences.py",
-        "tests/copying/test_test_copies.py",
-    ),
-    ("tests/copying/test_murder.py",),
+    ("tests/copying/",),
     ("tests/e2e/test_on_a_cluster.py",),
     ("tests/e2e/test_on_hosts.py",),
     ("tests/migration/test_client_settings.py", "tests/migration/test_mirrormaker_config.py"),
-    ("tests/mirrormaker/test_kafkas_classes.py",),
     ("tests/security/",),
     ("tests/telemetry/test_report_in_browser.py",),
     # They parse all modules.
@@ -100,7 +101,8 @@ _TOGETHER = (
 )
 """Paths whose tests share what is too large, or takes too long, for each worker to have: one worker runs them all.
 
-Each cluster takes 10 to 80 s of CPU of a run: tests that share one of their own are required to be here.
+Each cluster takes 10 to 80 s of CPU of a run, half of it while nothing uses it: tests that share one are required to
+be here.
 """
 _TOGETHER_ALL = tuple(path for paths in _TOGETHER for path in paths)
 _LONG = (
@@ -318,14 +320,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _shares_a_cluster(item: pytest.Item) -> bool:
-    """Whether the test has a cluster that it shares, other than the two that each worker starts."""
+    """Whether the test has a cluster that it shares with others."""
     if not isinstance(item, pytest.Function):
         return False
     fixtures = item._fixtureinfo.name2fixturedefs  # pytest does not publish where they are from
     return any(
         found[-1].scope != "function" and found[-1].func.__annotations__.get("return") == "Iterator[Cluster]"
-        for name, found in fixtures.items()
-        if name not in _CLUSTERS
+        for found in fixtures.values()
     )
 
 

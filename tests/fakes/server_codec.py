@@ -23,6 +23,8 @@ from mirror.wire.api import Api
 from mirror.wire.messages.base import Message, Records
 from mirror.wire.schema_mapping import cached, nested_classes
 
+_request_schema = functools.cache(load_request_schema)
+_response_schema = functools.cache(load_response_schema)
 _MS = dt.timedelta(milliseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _API_OF_KEY = {api.value.key: api for api in Api}
@@ -33,7 +35,7 @@ def decode_request(frame: bytes) -> tuple[Api, int, int, Message]:
     """(API, version, correlation id, body) of a request frame without its size."""
     key, version, correlation_id = struct.unpack_from(">hhi", frame)
     api = _API_OF_KEY[key]
-    schema = load_request_schema(key, version)
+    schema = _request_schema(key, version)
     # kio reads the header's class from a whole frame, body included: it tells how far it got.
     _, size = entity_reader(schema.__header_schema__)(memoryview(frame), 0)
     entity, body_size = entity_reader(schema)(memoryview(frame), size)
@@ -43,7 +45,7 @@ def decode_request(frame: bytes) -> tuple[Api, int, int, Message]:
 
 def encode_response(api: Api, version: int, correlation_id: int, body: Message) -> bytes:
     """A whole response frame, its size in front."""
-    schema = load_response_schema(api.value.key, version)
+    schema = _response_schema(api.value.key, version)
     out = io.BytesIO()
     out.write(struct.pack(">i", correlation_id))
     if schema.__header_schema__.__flexible__:

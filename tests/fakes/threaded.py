@@ -19,7 +19,9 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.network import FakeNetwork
 
-_IDLE_S, _IDLE_MS = 0.001, 10
+_SPEED = 10
+_SHORTEST_MS, _LONGEST_MS = 1, 10
+"""How long an idle network waits: each turn of one costs CPU, and what another client has caused is seen after a wait."""
 
 
 class _Pace:
@@ -27,15 +29,16 @@ class _Pace:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._advanced_s = WeakKeyDictionary[FakeClock, float]()
+        self._advanced_ms = WeakKeyDictionary[FakeClock, float]()
 
-    def advance(self, clock: FakeClock, ms: int) -> None:
-        """Advance ``clock``, unless another network did just now."""
+    def advance(self, clock: FakeClock) -> None:
+        """Advance ``clock`` by what has passed since a network did, but not by what the machine stood still."""
         with self._lock:
-            now_s = time.monotonic()
-            if now_s - self._advanced_s.get(clock, 0) >= _IDLE_S:
-                self._advanced_s[clock] = now_s
-                clock.advance(ms)
+            now_ms = time.monotonic() * 1000
+            passed_ms = min(now_ms - self._advanced_ms.get(clock, 0), _LONGEST_MS)
+            if passed_ms >= _SHORTEST_MS:
+                self._advanced_ms[clock] = now_ms
+                clock.advance(int(passed_ms * _SPEED))
 
 
 _pace = _Pace()
@@ -53,10 +56,16 @@ class ThreadedNetwork(FakeNetwork):
         self._woken.set()
 
     def poll(self, timeout_ms: int) -> None:
-        if self._turn(self._clock.now()) or timeout_ms == 0 or self._woken.wait(_IDLE_S):
+        now = self._clock.now()
+        if self._turn(now) or timeout_ms == 0 or self._woken.wait(self._idle_ms(now, timeout_ms) / 1000):
             self._woken.clear()
             return
-        _pace.advance(self._clock, min(timeout_ms, _IDLE_MS))
+        _pace.advance(self._clock)
+
+    def _idle_ms(self, now: int, timeout_ms: int) -> float:
+        """Return the time by the wall until something happens, within bounds."""
+        due_ms = min(timeout_ms, self._next_ms(now) - now)
+        return min(max(due_ms / _SPEED, _SHORTEST_MS), _LONGEST_MS)
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, cluster_of: Callable[[ClusterSettings], FakeCluster]) -> None:
