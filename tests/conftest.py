@@ -70,7 +70,6 @@ _TOGETHER = (
         "tests/campaign/test_chaos_short_round.py",
         "tests/cli/test_forget_on_brokers.py",
         "tests/copying/test_corrupt.py",
-        "tests/copying/test_forgotten.py",
         "tests/copying/test_fuzzed_source.py",
         "tests/copying/test_murder.py",
         "tests/copying/test_target_made_again.py",
@@ -104,7 +103,6 @@ _TOGETHER = (
 Each cluster takes 10 to 80 s of CPU of a run, half of it while nothing uses it: tests that share one are required to
 be here.
 """
-_TOGETHER_ALL = tuple(path for paths in _TOGETHER for path in paths)
 _LONG = (
     "tests/conformance/test_fake_sequences.py",
     "tests/conformance/test_fake_transactions.py",
@@ -222,13 +220,15 @@ _FREEZE_AFTER = 50
 """Tests. Each copy in a test runs Python's cycle collector once, which goes through all that is not frozen."""
 _TESTS_DONE = pytest.StashKey[int]()
 _THREADS_BEFORE = pytest.StashKey["weakref.WeakSet[threading.Thread]"]()
-_SHARED_THREADS = pytest.StashKey["weakref.WeakSet[threading.Thread]"]()
+_SHARED = pytest.StashKey["SharedFixtures"]()
 _THREADS_END_S = 5.0
 """Clients that are closed do not wait for the end of their network threads."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Have every Spark that a test starts start quickly, and Ctrl-C be heard by what tests start."""
+    config.stash[_SHARED] = SharedFixtures()
+    config.pluginmanager.register(config.stash[_SHARED])
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's "&" has it ignored, by all that comes of it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -261,19 +261,32 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
             gc.freeze()
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(
-    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
-) -> Generator[None, object, object]:
-    """Note the threads of fixtures that several tests share: these run on."""
-    if fixturedef.scope == "function":
-        return (yield)
-    before = set(threading.enumerate())
-    try:
-        return (yield)
-    finally:
-        shared = request.config.stash.setdefault(_SHARED_THREADS, weakref.WeakSet())
-        shared.update(set(threading.enumerate()) - before)
+class SharedFixtures:
+    """Notes what fixtures of several tests start. (A conftest's hook is not called for those of a session.)"""
+
+    def __init__(self) -> None:
+        self.threads = weakref.WeakSet[threading.Thread]()
+        self._clusters: list[tuple[pytest.FixtureDef[object], pytest.FixtureRequest]] = []
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        if fixturedef.scope == "function":
+            return (yield)
+        if _is_shared_cluster(fixturedef):
+            self._clusters.append((fixturedef, request))
+        before = set(threading.enumerate())
+        try:
+            return (yield)
+        finally:
+            self.threads.update(set(threading.enumerate()) - before)
+
+    def stop_clusters(self) -> None:
+        """Stop those that run, behind all that uses them; a later test starts its own."""
+        while self._clusters:
+            fixturedef, request = self._clusters.pop()
+            fixturedef.finish(request)  # type: ignore[arg-type]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -284,15 +297,20 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """Require that the threads of the mirror end with the test that started them, or whose fixtures did.
 
     In a later test they would use what that one has replaced: its clock, its brokers, its random numbers.
+    Behind the last test of a group, its clusters end: pytest would keep those of a session to the worker's end, and an
+    idle broker takes 2% of a core.
     """
+    shared = item.config.stash[_SHARED]
     try:
         return (yield)
     finally:
-        known = {*item.stash.get(_THREADS_BEFORE, ()), *item.config.stash.get(_SHARED_THREADS, ())}
+        if _is_worker(item.config) and nextitem is not None and _group(nextitem.nodeid) != _group(item.nodeid):
+            shared.stop_clusters()
+        known = {*item.stash.get(_THREADS_BEFORE, ()), *shared.threads}
         started = [one for one in threading.enumerate() if one not in known and one.name.startswith("mirror-")]
         until_s = time.monotonic() + _THREADS_END_S
         for thread in started:
@@ -304,7 +322,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what uses a cluster or measures times, so that it cannot be forgotten; say what goes first."""
     for item in items:
-        alone = not item.get_closest_marker("cluster") and not item.nodeid.startswith(_TOGETHER_ALL)
+        alone = not item.get_closest_marker("cluster") and _group(item.nodeid) is None
         if alone and _shares_a_cluster(item):
             raise pytest.UsageError(f"{item.nodeid}: shares a cluster: add it to _TOGETHER in tests/conftest.py")
         if _CLUSTERS.intersection(getattr(item, "fixturenames", ())):
@@ -315,19 +333,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
         if not item.get_closest_marker("timeout") and any(map(item.get_closest_marker, _LONGER)):
             item.add_marker(pytest.mark.timeout(_HANGS_S))
-    if hasattr(config, "workerinput"):
+    if _is_worker(config):
         items.sort(key=_turn)
 
 
+def _is_worker(config: pytest.Config) -> bool:
+    """Whether xdist has started this process."""
+    return hasattr(config, "workerinput")
+
+
+def _group(nodeid: str) -> str | None:
+    """Return what those have in common that run on one worker, or None."""
+    return next((paths[0] for paths in _TOGETHER if nodeid.startswith(paths)), None)
+
+
 def _shares_a_cluster(item: pytest.Item) -> bool:
-    """Whether the test has a cluster that it shares with others."""
     if not isinstance(item, pytest.Function):
         return False
     fixtures = item._fixtureinfo.name2fixturedefs  # pytest does not publish where they are from
-    return any(
-        found[-1].scope != "function" and found[-1].func.__annotations__.get("return") == "Iterator[Cluster]"
-        for found in fixtures.values()
-    )
+    return any(_is_shared_cluster(found[-1]) for found in fixtures.values())
+
+
+def _is_shared_cluster(fixturedef: pytest.FixtureDef[object]) -> bool:
+    return fixturedef.scope != "function" and fixturedef.func.__annotations__.get("return") == "Iterator[Cluster]"
 
 
 def _turn(item: pytest.Item) -> tuple[bool, ...]:
@@ -356,7 +384,7 @@ class OneByOne(LoadScopeScheduling):  # type: ignore[misc]
         super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((paths[0] for paths in _TOGETHER if nodeid.startswith(paths)), nodeid)
+        return _group(nodeid) or nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneByOne:
