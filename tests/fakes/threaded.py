@@ -21,7 +21,7 @@ from tests.fakes.network import FakeNetwork
 
 _SPEED = 10
 _SHORTEST_MS, _LONGEST_MS = 1, 10
-"""How long an idle network waits: each turn of one costs CPU, and what another client has caused is seen after a wait."""
+"""How long an idle network waits. Each turn costs CPU; what another client has caused is seen after a wait."""
 
 
 class _Pace:
