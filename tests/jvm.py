@@ -30,8 +30,7 @@ def archiving(archive: Path) -> tuple[str, ...]:
 PLAIN_BROKER: Final = (*HEAP, _ONE_COMPILER)
 BROKER: Final = (*PLAIN_BROKER, *_archived(_BROKER_ARCHIVE))
 """``heap`` of a Cluster. A start takes 4.6 s of CPU without these options but ``HEAP``, 2.7 s with one compiler, and
-1.6 s with an archive (2.3 s and no longer 3.9 s with the formatting of its folder). Not for benchmarks and the long
-campaign."""
+1.6 s with an archive. Not for benchmarks and the long campaign."""
 SANDBOX: Final = " ".join((_ONE_COMPILER, *_archived(_BROKER_ARCHIVE)))
 """``JDK_JAVA_OPTIONS`` of a process that starts clusters with the sandbox's own options."""
 PLAIN: Final = (_ONE_COMPILER, "-XX:+UseSerialGC")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import signal
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from mirror.errors import SandboxError
-from mirror.sandbox import process
+from mirror.sandbox import formatting, process
 from mirror.sandbox.distribution import LATEST, Distribution
 from mirror.sandbox.fetch import class_path
 from mirror.sandbox.folders import remove_folder
@@ -24,8 +22,6 @@ from mirror.sandbox.node import (
     CONTROLLER_ID,
     CONTROLLER_LISTENER,
     Node,
-    excerpt,
-    format_command,
     read_node,
     render,
     run_command,
@@ -226,15 +222,13 @@ class Cluster:
     def _start_once(self) -> None:
         self._nodes = self._plan()
         self._write_record()  # first, because it marks the folder as the sandbox's own
-        # Kafka's ids are UUIDs in URL-safe base64. An id that begins with a dash would be parsed as an option.
-        cluster_id = "M" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         controller = next(node for node in self._nodes if node.controller)
         for node in self._nodes:
             values = self._settings(node, controller)
             node.folder.mkdir()
             node.settings.write_text(render(values), encoding="ascii")
         if not self._distribution.zookeeper:
-            self._format(cluster_id)
+            self._format(formatting.new_id())
         for node in self._nodes:
             self._launch(node)
         brokers = [node for node in self._nodes if node.broker]
@@ -267,25 +261,13 @@ class Cluster:
         return nodes
 
     def _format(self, cluster_id: str) -> None:
+        kept = formatting.kept_folder(self._class_path, self._features, self._properties)
+        if kept is not None and formatting.format_as_kept(kept, self._nodes, cluster_id):
+            return
         java = self._required_java()
-        running = [
-            process.launch(
-                format_command(java, self._options, self._class_path, node, cluster_id, self._features),
-                output=node.folder / "format.log",
-                outlives_owner=False,
-            )
-            for node in self._nodes
-        ]
-        try:
-            until = time.monotonic() + _START_TIMEOUT_S
-            while any(formatter.alive() for formatter in running) and time.monotonic() < until:
-                time.sleep(_POLL_S)
-        finally:
-            process.stop(running, grace_s=0)
-        for node, formatter in zip(self._nodes, running, strict=True):
-            if formatter.child is None or formatter.child.returncode != 0:
-                output = excerpt((node.folder / "format.log").read_text(encoding="utf-8", errors="replace"), lines=2)
-                raise SandboxError(f"the data folder of node {node.node_id} could not be formatted:\n{output}")
+        formatting.format_by_tool(java, self._options, self._class_path, self._nodes, cluster_id, self._features)
+        if kept is not None:
+            formatting.keep(kept, self._nodes[0].data)
 
     def _launch(self, node: Node) -> None:
         command = run_command(

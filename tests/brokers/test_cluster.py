@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from mirror.errors import SandboxError
 from mirror.sandbox import cluster as cluster_module
+from mirror.sandbox import formatting
 from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.ports import free_ports
 from mirror.sandbox.probe import alive_brokers
@@ -153,7 +154,9 @@ def test_a_broker_that_dies_at_its_start_says_why(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_a_wrong_property_is_reported_before_the_start() -> None:
+def test_a_wrong_property_is_reported_before_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the tool that formats folders; where its files are kept, the broker says the same."""
+    monkeypatch.setattr(formatting, "cache_folder", lambda: tmp_path)
     with pytest.raises(SandboxError, match=r"(?s)could not be formatted.*Invalid value many for configuration num.io"):
         Cluster(properties={"num.io.threads": "many"}).start()
 

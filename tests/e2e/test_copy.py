@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from mirror.sandbox import copy_verifier
 from tests.e2e.broker_side import CODECS, FIRST_MS, Side, failed_into
 from tests.e2e.site import Site, flow
+from tests.e2e.test_groups import next_of
 
 pytestmark = [pytest.mark.brokers, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -93,10 +96,14 @@ def test_the_first_run_copies_all_and_the_second_only_what_is_new(
     source.fill(records, [b"new"], 0)
     source.grow(records, 4)
     source.fill(records, [b"in a new partition"] * 2, 3)
+    _commit(source, group := unique("billing"), records, 70)
+    groups = f'[flows.p.groups]\ninclude = ["{group}"]'
+    site.write({"a": source.address, "b": target.address}, {**flows, "p": f"{flows['p']}\n{groups}"})
     second = site.run("--flow", "p", "--json")
     assert (second.status, second.errors) == (0, [])
     assert second.out == (site.report / "summary.json").read_text()
     assert list(site.flows()) == ["p"]
+    _continues(site, (source, records), (target, f"a.{records}"), group)
     # Nothing of what was copied before.
     starts = {**sent, (records, 3): 0}
     new = {(records, 0): 1, (records, 3): 2}
@@ -107,6 +114,21 @@ def test_the_first_run_copies_all_and_the_second_only_what_is_new(
     for topic in names:
         _equal(source, topic, target, f"a.{topic}")
     assert target.partitions(f"a.{records}") == 4
+
+
+def _commit(side: Side, group: str, topic: str, offset: int) -> None:
+    with contextlib.closing(Consumer({"bootstrap.servers": side.address, "group.id": group})) as consumer:
+        consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+
+
+def _continues(site: Site, source: tuple[Side, str], target: tuple[Side, str], group: str) -> None:
+    """The group's next record is the same on both sides: one of those that have a value of their own."""
+    found = site.flows()["p"]["groups"]
+    assert (found["total"], found["in_step"], found["problems"]) == (1, 1, [])
+    (there, topic), (here, copied) = source, target
+    following = next_of(there, group, topic)
+    assert (following or b"").startswith(b"value ")
+    assert next_of(here, group, copied) == following
 
 
 def _all_kinds(side: Side, topic: str) -> None:

@@ -66,6 +66,7 @@ def next_of(side: Side, group: str, topic: str) -> bytes | None:
         consumer.close()
 
 
+@pytest.mark.cluster
 def test_a_consumer_continues_on_the_target_after_a_run(
     site: Site, source: Side, target: Side, unique: Callable[[str], str]
 ) -> None:

@@ -97,7 +97,7 @@ def test_a_stream_follows_what_comes_finds_what_is_new_and_ends_in_order(
         return {(each["topic"], each["partition"]): each["lag"] for each in one["partitions"]}
 
     # The edit is bad for others, too; the stream alone has an older one to go on with.
-    eventually(lambda: "nonsense" in _said(site, target), within_s=60, what="the word about the bad edit")
+    eventually(lambda: "nonsense" in _said(site, target), within_s=60, what="the word about the bad edit", every_s=0.5)
     site.config.write_text(good)
     lags = lags_by_partition()
     assert lags == {(topic, 0): 0, (topic, 1): 0, (f"{topic}-2", 0): 0}

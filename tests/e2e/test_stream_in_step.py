@@ -44,6 +44,7 @@ def _both_ways(site: Site, east: Side, west: Side, topics: str, *lines: str) -> 
     site.write({"east": east.address, "west": west.address}, flows)
 
 
+@pytest.mark.cluster
 def test_a_stream_in_both_directions_begins_with_an_empty_cluster(
     site: Site, source: Side, target: Side, unique: Callable[[str], str]
 ) -> None:

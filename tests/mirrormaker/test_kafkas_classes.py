@@ -20,7 +20,6 @@ from mirror.runtime.clock import SystemClock
 from mirror.sandbox.cluster import Cluster
 from mirror.spark.planning.snapshot import PlanRequest, make_plan
 from mirror.spark.preflight.target_topics import prepare_topics
-from tests.conftest import NewCluster
 from tests.mirrormaker.kafkas_classes import KafkasClasses, kafkas_classes
 from tests.spark.observed import sides_of
 
@@ -135,29 +134,29 @@ def test_names_have_the_same_parts(kafka: KafkasClasses, rng: random.Random, sep
 
 
 def test_clusters_are_found_by_the_heartbeats_that_flows_copy(
-    kafka: KafkasClasses, source_cluster: Cluster, new_cluster: NewCluster, unique: Callable[[str], str]
+    kafka: KafkasClasses, source_cluster: Cluster, target_cluster: Cluster, unique: Callable[[str], str]
 ) -> None:
-    """Of two hops: those of the first one are carried on by the second."""
-    middle, last = new_cluster(), new_cluster()
-    topic = unique("orders")
+    """Of two hops: those of the first one are carried on by the second, which goes back to the first cluster.
+
+    Other tests' topics are on these clusters, too.
+    """
+    topic, a, b = unique("orders"), unique("a"), unique("b")
     with Admin(options(source_cluster)) as admin:
         admin.create_topics([NewTopic(topic, 1)])
-    copy(unique("f"), "a", source_cluster, "b", middle, topic)
-    copy(unique("g"), "b", middle, "c", last, f"a.{topic}", naming="identity")
-    assert kafka.ask(about="cluster", servers=middle.bootstrap_servers, source="a") == {
-        "upstream": ["a"],
-        "heartbeats": ["a.heartbeats", "heartbeats"],
-        "checkpoints": [],
-        "hops": 1,
-        "remote": ["a.heartbeats", f"a.{topic}"],
-    }
-    assert kafka.ask(about="cluster", servers=last.bootstrap_servers, source="a") == {
-        "upstream": ["a", "b"],
-        "heartbeats": ["b.a.heartbeats", "b.heartbeats"],
-        "checkpoints": [],
-        "hops": 2,
-        "remote": [f"a.{topic}"],
-    }
+    copy(unique("f"), a, source_cluster, b, target_cluster, topic)
+    copy(unique("g"), b, target_cluster, unique("c"), source_cluster, f"{a}.{topic}", naming="identity")
+    middle = kafka.ask(about="cluster", servers=target_cluster.bootstrap_servers, source=a)
+    assert {a} <= {*middle["upstream"]}
+    assert b not in middle["upstream"]
+    assert {f"{a}.heartbeats", "heartbeats"} <= {*middle["heartbeats"]}
+    assert middle["hops"] == 1
+    assert DefaultPolicy().checkpoints_topic(a) not in middle["checkpoints"]
+    assert middle["remote"] == [f"{a}.heartbeats", f"{a}.{topic}"]
+    last = kafka.ask(about="cluster", servers=source_cluster.bootstrap_servers, source=a)
+    assert {a, b} <= {*last["upstream"]}
+    assert {f"{b}.{a}.heartbeats", f"{b}.heartbeats"} <= {*last["heartbeats"]}
+    assert (last["hops"], last["remote"]) == (2, [f"{a}.{topic}"])
+    assert DefaultPolicy().checkpoints_topic(b) not in last["checkpoints"]
 
 
 def test_offsets_are_translated_by_what_is_written(

@@ -60,6 +60,27 @@ def sick(folder: Path) -> str:
     return written(folder, "sick", runs.sick_run())
 
 
+@pytest.fixture(scope="module")
+def standing(browser: Browser, sick: str) -> Iterator[Page]:
+    opened = browser.page()
+    opened.size(1360, 900)
+    opened.open(sick)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def shared(standing: Page) -> Iterator[Page]:
+    """The sick run's report in a tab that tests share; each begins without a search and an open partition."""
+    yield standing
+    standing.value(
+        "(() => { const search = document.querySelector('[data-search]'); search.value = '';"
+        " search.dispatchEvent(new Event('input', {bubbles: true})); location.hash = ''; })()"
+    )
+    standing.wait(f"{DETAIL}.hidden")
+    assert (standing.errors, standing.asked) == ([], [])
+
+
 def first(selector: str) -> str:
     return f"document.querySelector({selector!r})"
 
@@ -164,9 +185,9 @@ def test_charts_of_a_stream_show_its_catch_up(page: Page, folder: Path) -> None:
     assert page.value(f"{first('[data-range=all]')}.getAttribute('aria-pressed')") == "true"
 
 
-def test_expiry_is_found_and_opened_from_the_table(page: Page, sick: str) -> None:
+def test_expiry_is_found_and_opened_from_the_table(shared: Page) -> None:
     """From the table to its row, from there to the mark on the curve, from there to all that is known."""
-    page.open(sick)
+    page = shared
     page.value("window.search = document.querySelector('[data-search]')")
     page.click("window.search")
     page.call("Input.insertText", text="ORDERS-3")
@@ -187,8 +208,8 @@ def test_expiry_is_found_and_opened_from_the_table(page: Page, sick: str) -> Non
     assert page.value("location.hash") == ""
 
 
-def test_expiry_is_opened_from_the_flow_charts(page: Page, sick: str) -> None:
-    page.open(sick)
+def test_expiry_is_opened_from_the_flow_charts(shared: Page) -> None:
+    page = shared
     for chart in ("total", "lines"):
         drawn(page, chart)
         page.click(mark(page, chart, "expiry", 1))
@@ -199,8 +220,10 @@ def test_expiry_is_opened_from_the_flow_charts(page: Page, sick: str) -> None:
         page.wait(f"{DETAIL}.hidden")
 
 
-def test_mark_has_an_entry_with_its_fields(page: Page, sick: str) -> None:
-    page.open(f"{sick}#audit.log-0")
+def test_mark_has_an_entry_with_its_fields(shared: Page) -> None:
+    page = shared
+    page.value("location.hash = '#audit.log-0'")
+    page.wait(f"!{DETAIL}.hidden")
     kinds = page.value("[...document.querySelectorAll('.event')].map((event) => event.dataset.kind)")
     assert kinds == ["mirror.throttled"] * 3
     page.click(first(".event button"))
@@ -235,10 +258,10 @@ def test_page_with_two_thousand_partitions_opens_within_seconds(page: Page, fold
     assert page.value(ROWS)[:3] == ["clicks-1", "orders-3", "payments-1"], "the sick come first"
     page.click(first(".more-rows button:last-child"))
     assert len(page.value(ROWS)) == 2_000
+    _can_be_searched_filtered_and_sorted(page)
 
 
-def test_table_can_be_searched_filtered_and_sorted(page: Page, folder: Path) -> None:
-    page.open(written(folder, "large", runs.large_run()))
+def _can_be_searched_filtered_and_sorted(page: Page) -> None:
     page.click(first(".chip[data-outcome=complete]"))
     assert page.value(FOUND) == "1,997 of 2,000 partitions"
     page.click(first("[data-search]"))
