@@ -8,7 +8,7 @@ import uuid
 from dataclasses import replace
 from typing import Any, Final
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 import mirror.client
 from mirror.client import Admin
@@ -32,6 +32,7 @@ FORGETFUL: Final = {
     "log.segment.delete.delay.ms": "100",
 }
 _PORTION: Final = 50
+_OFFSETS: Final = "__consumer_offsets"
 
 
 class Copying:
@@ -104,8 +105,31 @@ class Copying:
 
     def committed(self) -> int:
         """The progress as the target has it, of either way; negative where there is none."""
+        return max(map(self._committed_of, self._groups()))
+
+    def _groups(self) -> tuple[str, str]:
+        """What may hold the progress."""
         tp = mirror.client.TopicPartition(self.target_topic, 0)
-        return max(self._committed_of(group) for group in (group_of(self.flow, tp), lazy_group_of(self.flow, tp)))
+        return group_of(self.flow, tp), lazy_group_of(self.flow, tp)
+
+    def commits(self) -> int:
+        """How many commits of the progress the target's log has."""
+        options = {"bootstrap.servers": self.target.address, "group.id": "watch", "enable.partition.eof": True}
+        consumer = Consumer({**options, "isolation.level": "read_uncommitted"})
+        try:
+            parts = range(self.target.partitions(_OFFSETS))
+            consumer.assign([TopicPartition(_OFFSETS, part, 0) for part in parts])
+            keys, ended, until_s = list[bytes](), 0, time.monotonic() + WITHIN_S
+            while ended < len(parts):
+                assert time.monotonic() < until_s, f"{ended} partitions of {_OFFSETS} were read"
+                for message in consumer.consume(5000, timeout=0.2):
+                    error = message.error()
+                    assert error is None or error.code() == KafkaError._PARTITION_EOF, error
+                    ended += error is not None
+                    keys.append(message.key() or b"")
+        finally:
+            consumer.close()
+        return sum(group.encode() in key for key in keys for group in self._groups())
 
     def _committed_of(self, group: str) -> int:
         consumer = Consumer({"bootstrap.servers": self.target.address, "group.id": group})
@@ -120,6 +144,13 @@ class Copying:
         return self.target.read(self.target_topic)
 
     # --- what happens to the target
+
+    def delete_progress(self) -> None:
+        """As retention does it: the groups have no offsets any more."""
+        for group, deleted in self.target.admin.delete_consumer_groups(list(self._groups())).items():
+            error = deleted.exception(WITHIN_S)
+            assert error is None or error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND, (group, error)
+        eventually(lambda: self.committed() < 0, what="the end of the progress")
 
     def make_notes(self) -> None:
         """The flow's own topics where they are missing, as each run of a flow begins."""

@@ -1,6 +1,7 @@
 """Progress that the target deleted (offsets.retention.minutes): the copy resumes exactly, or fails: ``progress-lost``.
 
-All cases share one wait of a little more than a minute, the shortest retention possible.
+In the suite, a test deletes the groups that hold the progress, which leaves what retention leaves. In ``make cluster``
+all cases share one wait of a little more than a minute, the shortest retention possible.
 """
 
 from __future__ import annotations
@@ -107,6 +108,17 @@ LOST: Final = {
     ),
 }
 _KINDS: Final = ("exactly once", "at least once")
+_ONLY_ON_CLUSTER: Final = {
+    "busy",
+    "two notes",
+    "killed in a transaction behind the note",
+    "idle, all records deleted by retention",
+    "there never was a note",
+    "by sequences, there never was a note",
+    "the notes were deleted",
+    "no note, all records deleted by retention",
+}
+"""Each of their steps, and each way, is in another case, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +161,7 @@ def forgotten(source_cluster: Cluster, forgetful_cluster: Cluster) -> Forgotten:
     return Forgotten(copies, {kind: (copying, copying.committed()) for kind, copying in refreshed.items()})
 
 
-@pytest.mark.parametrize("name", RESUMED)
-def test_forgotten_copy_resumes_at_its_progress_record(forgotten: Forgotten, name: str) -> None:
-    copying, case = forgotten.copies[name], RESUMED[name]
+def _resumes(copying: Copying, case: Case) -> None:
     end = copying.source.end(copying.topic)
     if not case.idle:
         copying.write()
@@ -168,9 +178,7 @@ def test_forgotten_copy_resumes_at_its_progress_record(forgotten: Forgotten, nam
         assert copying.found() == copying.values
 
 
-@pytest.mark.parametrize("name", LOST)
-def test_forgotten_copy_without_a_valid_record_fails_with_progress_lost(forgotten: Forgotten, name: str) -> None:
-    copying, case = forgotten.copies[name], LOST[name]
+def _fails(copying: Copying, case: Case) -> None:
     before = copying.found()
     copying.write()
     result = copying.copy()
@@ -191,6 +199,49 @@ def test_forgotten_copy_without_a_valid_record_fails_with_progress_lost(forgotte
         assert copying.found() == before + copied_again + copying.values[len(copied_again) :]
 
 
+@pytest.fixture
+def sides(target_cluster: Cluster, uneasy_cluster: Cluster) -> tuple[Side, Side]:
+    """The source and the target, whose records are deleted by retention within a test's time."""
+    return Side(target_cluster.bootstrap_servers), Side(uneasy_cluster.bootstrap_servers)
+
+
+@pytest.mark.parametrize("name", [name for name in RESUMED if name not in _ONLY_ON_CLUSTER])
+def test_copy_whose_progress_was_deleted_resumes_at_its_progress_record(sides: tuple[Side, Side], name: str) -> None:
+    copying = RESUMED[name].prepared(*sides)
+    copying.delete_progress()
+    _resumes(copying, RESUMED[name])
+
+
+@pytest.mark.parametrize("name", [name for name in LOST if name not in _ONLY_ON_CLUSTER])
+def test_copy_whose_progress_was_deleted_fails_without_a_valid_record(sides: tuple[Side, Side], name: str) -> None:
+    copying = LOST[name].prepared(*sides)
+    copying.delete_progress()
+    _fails(copying, LOST[name])
+
+
+def test_run_without_records_commits_the_progress_again(sides: tuple[Side, Side]) -> None:
+    """Retention begins with the last commit."""
+    copying = Copying(*sides)
+    _once(copying)
+    commits = copying.commits()
+    assert commits > 0
+    copying.copied(start=len(copying.values))  # as planned for an idle partition: an empty range
+    assert copying.commits() > commits
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", RESUMED)
+def test_forgotten_copy_resumes_at_its_progress_record(forgotten: Forgotten, name: str) -> None:
+    _resumes(forgotten.copies[name], RESUMED[name])
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("name", LOST)
+def test_forgotten_copy_without_a_valid_record_fails_with_progress_lost(forgotten: Forgotten, name: str) -> None:
+    _fails(forgotten.copies[name], LOST[name])
+
+
+@pytest.mark.cluster
 @pytest.mark.parametrize("kind", _KINDS)
 def test_run_without_records_renews_the_progress(forgotten: Forgotten, kind: str) -> None:
     copying, progress = forgotten.remembered[kind]

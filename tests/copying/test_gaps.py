@@ -139,7 +139,7 @@ def recreate(pair: TwoClusters, topic: str) -> None:
     pair.source.create(topic)
 
 
-@pytest.mark.parametrize("on_gap", ["fail", "skip"])
+@pytest.mark.parametrize("on_gap", [pytest.param("fail", marks=pytest.mark.cluster), "skip"])
 def test_topic_recreated_during_the_copy_is_a_gap(pair: TwoClusters, on_gap: str) -> None:
     topic = pair.topics()
     write_batches(pair.source.address, topic, large(0, 400))
@@ -198,7 +198,7 @@ def test_first_copy_reads_only_the_planned_topic(pair: TwoClusters) -> None:
     assert keys(pair, topic) == []
 
 
-@pytest.mark.parametrize("on_gap", ["fail", "skip"])
+@pytest.mark.parametrize("on_gap", ["fail", pytest.param("skip", marks=pytest.mark.cluster)])
 def test_recreated_topic_is_named_never_resumed_between_two_attempts(
     pair: TwoClusters, monkeypatch: pytest.MonkeyPatch, on_gap: str
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import time
 
 import pytest
+from _pytest.mark import ParameterSet
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
 from mirror.relay.batches.reencode import DROPPED_BY_TRANSFORM, ReencodeReason
@@ -17,7 +18,12 @@ from tests.copying.writers import Made, batch_of, made, write_batches
 pytestmark = pytest.mark.brokers
 
 HOUR_MS = 3_600_000
-DELIVERIES = pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly once", "at least once"])
+EXACTLY, AT_LEAST = pytest.param(True, id="exactly once"), pytest.param(False, id="at least once")
+
+
+def in_cluster(*values: object, name: str | None = None) -> ParameterSet:
+    """Parameters that the suite has in another test, or with another one of the same test's."""
+    return pytest.param(*values, id=name, marks=pytest.mark.cluster)
 
 
 def test_batches_above_the_target_s_limit_are_split(pair: TwoClusters) -> None:
@@ -45,7 +51,7 @@ def test_batch_above_the_limit_after_the_broker_s_recompression_is_split(pair: T
     pair.equal(topic)
 
 
-@DELIVERIES
+@pytest.mark.parametrize("exactly_once", [EXACTLY, in_cluster(False, name="at least once")])
 def test_record_above_the_target_s_limit_fails_or_is_skipped_by_policy(pair: TwoClusters, exactly_once: bool) -> None:
     topic = pair.topics(source={"max_message_bytes": MAX_BYTES}, target={"max_message_bytes": 50_000})
     huge = Made(b"huge", os.urandom(200_000))
@@ -66,8 +72,17 @@ def test_record_above_the_target_s_limit_fails_or_is_skipped_by_policy(pair: Two
     assert pair.target.records(topic) == expected
 
 
-@DELIVERIES
-@pytest.mark.parametrize("policy", ["fail", "clamp", "skip"])
+@pytest.mark.parametrize(
+    ("policy", "exactly_once"),
+    [
+        ("fail", True),
+        ("clamp", True),
+        ("skip", False),
+        in_cluster("fail", False),
+        in_cluster("clamp", False),
+        in_cluster("skip", True),
+    ],
+)
 def test_refused_timestamps_follow_the_policy(pair: TwoClusters, policy: str, exactly_once: bool) -> None:
     """The timestamps are beyond message.timestamp.after.max.ms, an hour by default."""
     topic = pair.topics(source={"message_timestamp_after_max_ms": str(2**62)})
@@ -98,7 +113,7 @@ def test_refused_timestamps_follow_the_policy(pair: TwoClusters, policy: str, ex
     ] == source
 
 
-@pytest.mark.parametrize("policy", ["clamp", "skip"])
+@pytest.mark.parametrize("policy", ["clamp", in_cluster("skip")])
 def test_old_timestamps_are_clamped_or_skipped(pair: TwoClusters, policy: str) -> None:
     topic = pair.topics(target={"message_timestamp_before_max_ms": HOUR_MS})
     now = int(time.time() * 1000)
@@ -118,7 +133,7 @@ def test_old_timestamps_are_clamped_or_skipped(pair: TwoClusters, policy: str) -
     assert target == source
 
 
-@DELIVERIES
+@pytest.mark.parametrize("exactly_once", [in_cluster(True, name="exactly once"), AT_LEAST])
 def test_records_without_keys_fail_or_are_skipped_in_a_compacted_topic(pair: TwoClusters, exactly_once: bool) -> None:
     topic = pair.topics(target={"cleanup_policy": "compact"})
     mixed = [
@@ -153,7 +168,7 @@ def test_refusal_fails_only_its_partition(pair: TwoClusters) -> None:
         assert pair.target.records(topic, partition) == pair.source.records(topic, partition)
 
 
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", [codec if codec in {"none", "zstd"} else in_cluster(codec) for codec in CODECS])
 def test_compression_and_headers_of_the_flow_are_applied(pair: TwoClusters, codec: str) -> None:
     before = ("none", "lz4" if codec == "zstd" else "zstd")
     topic = pair.topics(2)

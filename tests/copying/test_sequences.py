@@ -105,7 +105,8 @@ def test_empty_range_renews_the_claim_before_brokers_forget_it(pair: TwoClusters
     assert pair.target.end(topic) == end + 1, "the marker of a fence"
 
 
-@pytest.mark.parametrize("lazy", ["lost", "late", "of a former generation"])
+# "lost" is in the tests of merged batches and of parts of them, too.
+@pytest.mark.parametrize("lazy", [pytest.param("lost", marks=pytest.mark.cluster), "late", "of a former generation"])
 def test_appended_beyond_the_progress_is_found_in_the_log(pair: TwoClusters, lazy: str) -> None:
     """CONFORMANCE: appended_beyond_the_progress_is_found_in_the_log; claim_is_written_under_the_fence_only."""
     topic = pair.topics()

@@ -26,7 +26,10 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("exactly_once", [True, False], ids=["exactly once", "at least once"])
+@pytest.mark.parametrize(
+    "exactly_once",
+    [pytest.param(True, id="exactly once"), pytest.param(False, id="at least once", marks=pytest.mark.cluster)],
+)
 def test_records_of_every_shape_are_copied_in_every_codec(pair: TwoClusters, exactly_once: bool) -> None:
     """The batches of another client's producer are passed on unchanged."""
     topic = pair.topics(len(CODECS))

@@ -179,6 +179,7 @@ class ClusterLookups:
         return self._progress_topic.read(self._targets, timeout_ms)
 
     # Invariant: Forgotten progress is restored from the progress record or reported: a copy never starts over silently.
+    # Test: tests/copying/test_forgotten.py::test_copy_whose_progress_was_deleted_resumes_at_its_progress_record
     # Test: tests/copying/test_forgotten.py::test_forgotten_copy_resumes_at_its_progress_record
     def resolve_start(
         self,
