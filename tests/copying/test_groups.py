@@ -163,7 +163,7 @@ def test_positions_in_a_partition_without_index_are_exact(
             assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, offset)
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.cluster), "consumer"])
 def test_a_group_with_members_on_the_target_is_left_alone(
     pair: TwoClusters, topic: str, name: str, protocol: str
 ) -> None:
@@ -241,15 +241,18 @@ def test_a_reset_and_a_deletion_of_the_source_s_group_are_followed(pair: TwoClus
         assert committed_at(pair.target, name, topic) == NONE
 
 
-@pytest.mark.parametrize("metadata", ["x" * 4096, _HOSTILE, ""])
-def test_metadata_comes_as_it_is(pair: TwoClusters, topic: str, name: str, metadata: str) -> None:
-    tp = TopicPartition(topic, 0)
+def test_metadata_comes_as_it_is(pair: TwoClusters, topic: str, name: str) -> None:
+    tp, given = TopicPartition(topic, 0), {f"{name}-{n}": text for n, text in enumerate(["x" * 4096, _HOSTILE, ""])}
     with Admin({"bootstrap.servers": pair.source.address}) as admin:  # confluent-kafka's ends at a zero
-        admin.commit_group_offsets(name, {tp: OffsetAndMetadata(137, None, metadata)})
+        for group, metadata in given.items():
+            admin.commit_group_offsets(group, {tp: OffsetAndMetadata(137, None, metadata)})
     with group_sync(pair, topic) as sync:
-        assert _only(sync, name).reason is None
+        states = sync.round().groups
+    assert all(states[group].is_in_step for group in given)
+    at = _at(pair, topic, 137)
     with Admin({"bootstrap.servers": pair.target.address}) as admin:
-        assert admin.group_offsets(name) == {tp: OffsetAndMetadata(_at(pair, topic, 137), 0, metadata)}
+        found = {group: admin.group_offsets(group) for group in given}
+    assert found == {group: {tp: OffsetAndMetadata(at, 0, metadata)} for group, metadata in given.items()}
 
 
 def test_metadata_that_the_target_refuses_holds_its_group_only(pair: TwoClusters, topic: str, name: str) -> None:
@@ -272,14 +275,14 @@ def test_metadata_that_the_target_refuses_holds_its_group_only(pair: TwoClusters
         assert _only(sync, name).reason is None
 
 
-@pytest.mark.cluster  # the suite has it with Spark: tests/e2e/test_groups.py
-def test_a_consumer_continues_on_the_target_with_no_record_skipped(pair: TwoClusters, name: str) -> None:
-    """It is stopped twenty times, at any record, having committed some of what it read."""
+@pytest.mark.parametrize("turns", [2, pytest.param(20, marks=pytest.mark.cluster)])
+def test_a_consumer_continues_on_the_target_with_no_record_skipped(pair: TwoClusters, name: str, turns: int) -> None:
+    """It is stopped at any record, having committed some of what it read."""
     topic = pair.topics()
     read: list[bytes] = []
     committed = at = 0
     with group_sync(pair, topic) as sync:
-        for turn in range(20):
+        for turn in range(turns):
             _written(pair, topic, 20 * turn, 20)
             with consumer_of(pair.source, name, auto_offset_reset="earliest") as consumer:
                 position = max(0, committed_at(pair.source, name, topic)[0])

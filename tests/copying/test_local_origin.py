@@ -34,7 +34,10 @@ def both(uneasy_cluster: Cluster, target_cluster: Cluster) -> BothWays:
     return BothWays(uneasy_cluster, target_cluster)
 
 
-@pytest.mark.parametrize("way", ["transactions", "sequences", pytest.param("at least once", marks=pytest.mark.cluster)])
+@pytest.mark.parametrize(
+    "way",
+    ["sequences", *(pytest.param(way, marks=pytest.mark.cluster) for way in ("transactions", "at least once"))],
+)
 def test_each_record_is_on_each_side_once_and_none_comes_back(both: BothWays, way: str) -> None:
     topic = both.topics()
     producers: dict[bytes, Callable[[End, str, list[bytes]], None]]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import pytest
@@ -25,9 +26,6 @@ WAYS: Final[dict[str, dict[str, Any]]] = {
     "sequences": {"exactly_once_by": "auto", "exactly_once": True},
     "at least once": {"exactly_once": False},
 }
-_EACH_WAY: Final = pytest.mark.parametrize(
-    "way", ["transactions", "sequences", pytest.param("at least once", marks=pytest.mark.cluster)]
-)
 _COMPACTED: Final = {
     "cleanup_policy": "compact",
     "min_cleanable_dirty_ratio": "0.001",
@@ -124,8 +122,22 @@ def _check(pair: TwoClusters, topic: str, offsets: PartitionOffsets) -> None:
         assert offsets.translate_back(offset).place is Place.RECORD
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@_EACH_WAY
+def _each(kinds: Iterable[str], in_suite: set[tuple[str, str]]) -> pytest.MarkDecorator:
+    """Each kind by each way; the suite has only some pairs."""
+    pairs = itertools.product(kinds, WAYS)
+    marked = [pytest.param(*pair, marks=() if pair in in_suite else pytest.mark.cluster) for pair in pairs]
+    return pytest.mark.parametrize(("kind", "way"), marked)
+
+
+@_each(
+    KINDS,
+    {
+        ("plain", "sequences"),
+        ("merged", "sequences"),
+        ("transactional", "transactions"),
+        ("compacted", "transactions"),
+    },
+)
 def test_every_offset_is_translated_from_the_index(
     pair: TwoClusters, writers: Writers, kind: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,8 +154,10 @@ def test_every_offset_is_translated_from_the_index(
         _check(pair, topic, offsets)
 
 
-@pytest.mark.parametrize("kind", ["plain", "merged", "transactional"])
-@_EACH_WAY
+@_each(
+    ["plain", "merged", "transactional"],
+    {("plain", "transactions"), ("merged", "transactions"), ("transactional", "sequences")},
+)
 def test_offsets_that_no_task_has_written_are_found_in_the_logs(
     pair: TwoClusters, writers: Writers, kind: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

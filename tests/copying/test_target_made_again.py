@@ -13,8 +13,11 @@ from tests.polling import eventually
 
 pytestmark = [pytest.mark.brokers, pytest.mark.timeout(240)]
 
+CLUSTER = pytest.mark.cluster
+EXACTLY, AT_LEAST = pytest.param(True, id="exactly once"), pytest.param(False, id="at least once")
 
-@pytest.fixture(params=[True, False], ids=["exactly once", "at least once"])
+
+@pytest.fixture
 def copying(request: pytest.FixtureRequest, source_cluster: Cluster, target_cluster: Cluster) -> Copying:
     copying = Copying(
         End(source_cluster.bootstrap_servers), End(target_cluster.bootstrap_servers), exactly_once=request.param
@@ -33,6 +36,7 @@ def _recreate(copying: Copying) -> None:
     eventually(lambda: copying.committed() < 0, what="the deletion of its progress")
 
 
+@pytest.mark.parametrize("copying", [EXACTLY, pytest.param(False, id="at least once", marks=CLUSTER)], indirect=True)
 def test_recreated_topic_is_named_never_resumed_on_the_target(copying: Copying) -> None:
     _recreate(copying)
     copying.write()
@@ -71,6 +75,7 @@ def test_recreated_topic_is_copied_from_the_start_if_the_flow_says_so(
     assert copying.found() == copying.values
 
 
+@pytest.mark.parametrize("copying", [pytest.param(True, id="exactly once", marks=CLUSTER), AT_LEAST], indirect=True)
 def test_records_deleted_from_the_target_are_not_a_loss(copying: Copying) -> None:
     assert isinstance(copying.target, End)
     copying.target.delete_records(copying.target_topic, copying.target.end(copying.target_topic))

@@ -52,7 +52,7 @@ def numbers(value: bytes) -> list[str]:
     return re.findall(r'"(?:total|big|n)":([0-9.e]+)', value.decode())
 
 
-@pytest.mark.parametrize("way", ["transactions", "sequences"])
+@pytest.mark.parametrize("way", ["transactions", pytest.param("sequences", marks=pytest.mark.cluster)])
 def test_topics_have_the_same_customers_under_the_same_pseudonyms(pair: TwoClusters, way: str) -> None:
     orders, people = (
         pair.topics(2),

@@ -101,7 +101,7 @@ def test_records_that_were_written_on_the_target_only_are_said(
     assert _read(pair.source, name, topic, 10, committed=10) == _expected(_RECORDS, 10)
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.cluster)])
 def test_a_group_with_members_on_the_source_keeps_its_position(
     pair: TwoClusters, topic: str, name: str, tmp_path: Path, protocol: str
 ) -> None:
