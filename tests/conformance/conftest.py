@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,14 @@ _OFTEN = {
     "producer.id.expiration.check.interval.ms": "200",
 }
 QUICK_DEATH = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave version 1 of real brokers to ``make cluster``, but for the widest comparison of them with the fake."""
+    for item in items:
+        in_suite = item.path.name == "test_fake_transactions.py" or item.path.parent != Path(__file__).parent
+        if "real_v1" in item.nodeid.rpartition("[")[2] and not in_suite:
+            item.add_marker(pytest.mark.cluster)
 
 
 @pytest.fixture
@@ -85,7 +94,8 @@ def version_2() -> Iterator[Cluster]:
     yield from _leveled(2)
 
 
-@pytest.fixture(params=["version_1", "version_2"])
+# The suite has version 1 in test_fake_transactions.py, and as an old release has it in tests/releases/test_formats.py.
+@pytest.fixture(params=[pytest.param("version_1", marks=pytest.mark.cluster), "version_2"])
 def leveled(request: pytest.FixtureRequest) -> Cluster:
     """One broker, by its level of ``transaction.version``."""
     cluster: Cluster = request.getfixturevalue(request.param)
