@@ -18,6 +18,7 @@ from mirror.groups.sync import GroupSync
 from mirror.relay.model.ranges import Outcome
 from mirror.relay.model.way import Way
 from mirror.runtime.clock import SystemClock
+from tests.examples import crossed
 from tests.fakes.cluster import GroupOffset
 from tests.groups.sync_site import GROUP, only
 from tests.relay.both_directions import FLOWS, TP, A, B, CopiesBothWays
@@ -135,7 +136,9 @@ def test_a_position_at_the_end_of_a_log_into_which_only_the_other_side_writes_is
     assert site.values(B, site.committed(B)) == []
 
 
-@pytest.mark.parametrize("read", [3, 10, 12, 15])
+@pytest.mark.parametrize(
+    ("site", "read"), crossed([Way.SEQUENCES, Way.TRANSACTIONS], [3, 10, 12, 15]), indirect=["site"]
+)
 def test_a_group_goes_home_while_the_flow_that_brought_it_away_is_held(site: BothDirections, read: int) -> None:
     """Its progress stays in front of the copies that the way home makes: it has none of them to pass."""
     site.write(A, *(b"%d" % number for number in range(10)))

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from mirror.wire.api import Api
+from tests.examples import crossed
 from tests.fakes import errors
 from tests.fakes.control import Action
 from tests.relay.partition.stream_site import StreamSite
 
+WAYS = ["auto", "transactions"]
 
-@pytest.fixture(params=["auto", "transactions"])
+
+@pytest.fixture(params=WAYS)
 def site(request: pytest.FixtureRequest) -> Iterator[StreamSite]:
     """Its first task has copied ten batches of one record."""
     made = StreamSite(level=2, by=request.param, marker_ms=0, jitter_ms=3, seed=1, **{"batch.size": 1})
@@ -23,8 +26,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[StreamSite]:
     made.close()
 
 
-@pytest.mark.parametrize("code", [None, errors.OFFSET_OUT_OF_RANGE], ids=["damaged", "out of range"])
-@pytest.mark.parametrize("later_ms", [100, 300])
+@pytest.mark.parametrize(("code", "later_ms"), crossed([None, errors.OFFSET_OUT_OF_RANGE], [100, 300]))
 def test_fetch_fails_while_the_partition_is_moved(site: StreamSite, code: int | None, later_ms: int) -> None:
     """The next task begins behind what the other one has copied meanwhile."""
     site.moves(1)
@@ -36,7 +38,7 @@ def test_fetch_fails_while_the_partition_is_moved(site: StreamSite, code: int | 
     site.finish()
 
 
-@pytest.mark.parametrize("stands_ms", [(200, 200), (300, 200), (400, 300)])
+@pytest.mark.parametrize(("site", "stands_ms"), crossed(WAYS, [(200, 200), (300, 200), (400, 300)]), indirect=["site"])
 def test_poll_returns_what_was_fetched_before_and_behind_the_position_that_is_found_meanwhile(
     site: StreamSite, stands_ms: tuple[int, int]
 ) -> None:
@@ -45,7 +47,7 @@ def test_poll_returns_what_was_fetched_before_and_behind_the_position_that_is_fo
     site.finish()
 
 
-@pytest.mark.parametrize("claims", [1, 3])
+@pytest.mark.parametrize(("site", "claims"), crossed(WAYS, [1, 3]), indirect=["site"])
 def test_target_loses_the_last_commits(site: StreamSite, claims: int) -> None:
     for task in (1, 0, 1):
         site.changes_hands("moves", task, batches=3)
@@ -55,7 +57,7 @@ def test_target_loses_the_last_commits(site: StreamSite, claims: int) -> None:
     site.finish()
 
 
-@pytest.mark.parametrize("ms", [1, 60])
+@pytest.mark.parametrize(("site", "ms"), crossed(WAYS, [1, 60]), indirect=["site"])
 def test_copy_that_has_moved_back_dies_before_its_first_lazy_commit(site: StreamSite, ms: int) -> None:
     """Lazy progress from before the source was cut back is further than its claim."""
     site.gap_is_skipped_once(6, [1, 1], ms)

@@ -12,6 +12,7 @@ from mirror.relay.model.ranges import Outcome
 from mirror.relay.progress.flow_topic import topic_of
 from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
+from tests.examples import crossed
 from tests.fakes.control import ServerCall
 from tests.relay.fake_pair import FLOW, FakePair
 
@@ -224,17 +225,12 @@ def _cut_back(pair: FakePair) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "name"),
-    [
-        (_made_again, "target-recreated"),
-        (_made_again_with_its_offsets_kept, "target-recreated"),
-        (_cut_back, "target-truncated"),
-    ],
+    ("happens", "at"), crossed([_made_again, _made_again_with_its_offsets_kept, _cut_back], [2, 5, 9])
 )
-@pytest.mark.parametrize("at", [2, 5, 9])
 def test_loss_of_the_target_during_a_copy_is_detected(
-    pair: FakePair, at: int, happens: Callable[[FakePair], None], name: str
+    pair: FakePair, happens: Callable[[FakePair], None], at: int
 ) -> None:
+    name = "target-truncated" if happens is _cut_back else "target-recreated"
     _copied(pair)
     for n in range(5, 45):
         pair.write(b"%d" % n + bytes(10_000))  # large enough to be sent one by one

@@ -17,6 +17,7 @@ from mirror.relay.progress.committed import read_progress
 from mirror.relay.progress.progress_topic import ProgressTopic
 from mirror.wire.api import Api
 from mirror.wire.records import TRANSACTIONAL
+from tests.examples import crossed
 from tests.fakes.control import Action, ServerCall
 from tests.fakes.record_batches import build, values_of
 from tests.relay.fake_pair import FLOW, FakePair
@@ -150,7 +151,11 @@ def test_flow_that_is_to_fail_names_the_loss(site: Site) -> None:
     assert (site.pair.values(), result.target_losses) == ([], [])
 
 
-@pytest.mark.parametrize("why", ["no anchor of it", "are of other topics", "none of its anchors"])
+@pytest.mark.parametrize(
+    ("site", "why"),
+    crossed([*WAYS], ["no anchor of it", "are of other topics", "none of its anchors"]),
+    indirect=["site"],
+)
 def test_loss_without_a_usable_anchor_is_named_with_the_reason(site: Site, why: str) -> None:
     site.anchor_each_commit()
     site.write_and_copy(3)
@@ -279,7 +284,7 @@ def is_to_target(site: Site, call: ServerCall) -> bool:
     return any(topic_id == one.topic_id or one.name == "paris.t" for one in call.body.topic_data)
 
 
-@pytest.mark.parametrize("at", [2, 3, 5])
+@pytest.mark.parametrize(("site", "at"), crossed([*WAYS], [2, 3, 5]), indirect=["site"])
 def test_loss_while_the_partition_is_copied_is_mended_in_the_same_copy(site: Site, at: int) -> None:
     site.anchor_each_commit()
     site.write_and_copy(3)
