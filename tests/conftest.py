@@ -26,7 +26,7 @@ from tests.stalls import Stalls
 
 # How long an example takes says something about this machine's load, not about the code. The same examples each time,
 # so that a red run speaks of what was changed; `make properties` looks for others.
-hypothesis.settings.register_profile("mirror", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("mirror", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.register_profile("explore", deadline=None, print_blob=True)
 # The first example that fails is enough: see tests/campaign/mutations.
 _GENERATE = (hypothesis.Phase.generate,)
