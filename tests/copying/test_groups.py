@@ -44,14 +44,24 @@ def name(unique: Callable[[str], str]) -> str:
     return unique("g.billing")
 
 
-@pytest.fixture
-def topic(pair: TwoClusters) -> str:
-    """250 records, at other offsets on the target, where 33 were before."""
+def _copied(pair: TwoClusters) -> str:
     topic = pair.topics()
     write_batches(pair.target.address, topic, [batch_of(_records(1_000, 33))])
     _written(pair, topic, 0, 250)
     pair.complete(topic, start_over=True)
     return topic
+
+
+@pytest.fixture
+def topic(pair: TwoClusters) -> str:
+    """250 records, at other offsets on the target, where 33 were before."""
+    return _copied(pair)
+
+
+@pytest.fixture(scope="module")
+def shared_topic(pair: TwoClusters) -> str:
+    """The same, for tests that only commit positions of groups of their own."""
+    return _copied(pair)
 
 
 def _at(pair: TwoClusters, topic: str, number: int) -> int:
@@ -65,16 +75,16 @@ def _only(sync: GroupSync, group: str) -> GroupPosition:
     return position
 
 
-def test_positions_are_those_of_the_same_records(pair: TwoClusters, topic: str, name: str) -> None:
-    with group_sync(pair, topic) as sync:
+def test_positions_are_those_of_the_same_records(pair: TwoClusters, shared_topic: str, name: str) -> None:
+    with group_sync(pair, shared_topic) as sync:
         for offset in (0, 137, 249):
-            commit(pair.source, name, topic, offset, f"at {offset}")
+            commit(pair.source, name, shared_topic, offset, f"at {offset}")
             assert _only(sync, name).reason is None
-            assert committed_at(pair.target, name, topic) == (_at(pair, topic, offset), f"at {offset}")
-            commit(pair.source, name, topic, 0)
-        commit(pair.source, name, topic, 250)
+            assert committed_at(pair.target, name, shared_topic) == (_at(pair, shared_topic, offset), f"at {offset}")
+            commit(pair.source, name, shared_topic, 0)
+        commit(pair.source, name, shared_topic, 250)
         assert _only(sync, name).reason is None
-        assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 249) + 1
+        assert committed_at(pair.target, name, shared_topic)[0] == _at(pair, shared_topic, 249) + 1
 
 
 def test_a_group_beyond_the_copy_waits_at_its_end(pair: TwoClusters, topic: str, name: str) -> None:
@@ -165,21 +175,21 @@ def test_positions_in_a_partition_without_index_are_exact(
 
 @pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.cluster), "consumer"])
 def test_a_group_with_members_on_the_target_is_left_alone(
-    pair: TwoClusters, topic: str, name: str, protocol: str
+    pair: TwoClusters, shared_topic: str, name: str, protocol: str
 ) -> None:
-    commit(pair.source, name, topic, 137)
-    with group_sync(pair, topic) as sync:
+    commit(pair.source, name, shared_topic, 137)
+    with group_sync(pair, shared_topic) as sync:
         with consumer_of(pair.target, name, group_protocol=protocol, auto_offset_reset="earliest") as consumer:
-            consumer.subscribe([topic])
+            consumer.subscribe([shared_topic])
             eventually(lambda: consumer.poll(0.1) is not None, what="a record for the member")
             assert _only(sync, name).reason is Reason.ACTIVE
             # Also if it joins after the groups were listed.
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(sync._of_target, "is_active", lambda _: False)
                 assert _only(sync, name).reason is Reason.ACTIVE
-            assert committed_at(pair.target, name, topic) == NONE
+            assert committed_at(pair.target, name, shared_topic) == NONE
         assert _only(sync, name).reason is None
-    assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 137)
+    assert committed_at(pair.target, name, shared_topic)[0] == _at(pair, shared_topic, 137)
 
 
 @pytest.mark.cluster
@@ -208,56 +218,61 @@ def test_commits_of_many_groups_share_calls_and_one_that_is_refused_holds_no_oth
 
 
 def test_a_consumer_with_assigned_partitions_takes_over_until_the_group_is_resumed(
-    pair: TwoClusters, topic: str, name: str
+    pair: TwoClusters, shared_topic: str, name: str
 ) -> None:
-    commit(pair.source, name, topic, 100)
-    with group_sync(pair, topic) as sync:
+    commit(pair.source, name, shared_topic, 100)
+    with group_sync(pair, shared_topic) as sync:
         assert _only(sync, name).reason is None
         with consumer_of(pair.target, name) as consumer:
-            consumer.assign([ConfluentPartition(topic, 0, committed_at(pair.target, name, topic)[0])])
+            consumer.assign([ConfluentPartition(shared_topic, 0, committed_at(pair.target, name, shared_topic)[0])])
             eventually(lambda: (message := consumer.poll(0.1)) is not None and not message.error(), what="a record")
             consumer.commit(asynchronous=False)
-        theirs = committed_at(pair.target, name, topic)[0]
-        assert theirs == _at(pair, topic, 101)
-        commit(pair.source, name, topic, 137)
+        theirs = committed_at(pair.target, name, shared_topic)[0]
+        assert theirs == _at(pair, shared_topic, 101)
+        commit(pair.source, name, shared_topic, 137)
         assert _only(sync, name).reason is Reason.TAKEN_OVER
-        assert committed_at(pair.target, name, topic)[0] == theirs
+        assert committed_at(pair.target, name, shared_topic)[0] == theirs
     # Another process resumes it.
-    with group_sync(pair, topic) as other:
+    with group_sync(pair, shared_topic) as other:
         assert other.resume(name) == 1
-    with group_sync(pair, topic) as sync:
+    with group_sync(pair, shared_topic) as sync:
         assert _only(sync, name).reason is None
-    assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, 137)
+    assert committed_at(pair.target, name, shared_topic)[0] == _at(pair, shared_topic, 137)
 
 
-def test_a_reset_and_a_deletion_of_the_source_s_group_are_followed(pair: TwoClusters, topic: str, name: str) -> None:
-    with group_sync(pair, topic, delete=True) as sync:
+def test_a_reset_and_a_deletion_of_the_source_s_group_are_followed(
+    pair: TwoClusters, shared_topic: str, name: str
+) -> None:
+    with group_sync(pair, shared_topic, delete=True) as sync:
         for offset in (200, 20):
-            commit(pair.source, name, topic, offset)
+            commit(pair.source, name, shared_topic, offset)
             assert _only(sync, name).reason is None
-            assert committed_at(pair.target, name, topic)[0] == _at(pair, topic, offset)
+            assert committed_at(pair.target, name, shared_topic)[0] == _at(pair, shared_topic, offset)
         pair.source.admin.delete_consumer_groups([name])[name].result(30)
         assert name not in sync.round().groups
-        assert committed_at(pair.target, name, topic) == NONE
+        assert committed_at(pair.target, name, shared_topic) == NONE
 
 
-def test_metadata_comes_as_it_is(pair: TwoClusters, topic: str, name: str) -> None:
-    tp, given = TopicPartition(topic, 0), {f"{name}-{n}": text for n, text in enumerate(["x" * 4096, _HOSTILE, ""])}
+def test_metadata_comes_as_it_is(pair: TwoClusters, shared_topic: str, name: str) -> None:
+    tp, given = (
+        TopicPartition(shared_topic, 0),
+        {f"{name}-{n}": text for n, text in enumerate(["x" * 4096, _HOSTILE, ""])},
+    )
     with Admin({"bootstrap.servers": pair.source.address}) as admin:  # confluent-kafka's ends at a zero
         for group, metadata in given.items():
             admin.commit_group_offsets(group, {tp: OffsetAndMetadata(137, None, metadata)})
-    with group_sync(pair, topic) as sync:
+    with group_sync(pair, shared_topic) as sync:
         states = sync.round().groups
     assert all(states[group].is_in_step for group in given)
-    at = _at(pair, topic, 137)
+    at = _at(pair, shared_topic, 137)
     with Admin({"bootstrap.servers": pair.target.address}) as admin:
         found = {group: admin.group_offsets(group) for group in given}
     assert found == {group: {tp: OffsetAndMetadata(at, 0, metadata)} for group, metadata in given.items()}
 
 
-def test_metadata_that_the_target_refuses_holds_its_group_only(pair: TwoClusters, topic: str, name: str) -> None:
-    commit(pair.source, name, topic, 137)
-    with group_sync(pair, topic) as sync:
+def test_metadata_that_the_target_refuses_holds_its_group_only(pair: TwoClusters, shared_topic: str, name: str) -> None:
+    commit(pair.source, name, shared_topic, 137)
+    with group_sync(pair, shared_topic) as sync:
         with pytest.MonkeyPatch.context() as patch:
             read = sync._of_source.offsets
 

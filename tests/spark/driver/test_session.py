@@ -105,11 +105,12 @@ def test_workers_are_forked_from_a_process_with_the_package_unless_the_user_says
     assert not SAFE_PATH.keys() & worker_settings(dict.fromkeys(SAFE_PATH, "own")).keys()
 
 
-@pytest.mark.parametrize("hostile", ["mirror.py", "mirror/__init__.py", "pyspark.py", "random.py"])
-def test_the_process_of_the_workers_imports_nothing_from_the_current_folder(tmp_path: Path, hostile: str) -> None:
+@pytest.mark.parametrize("hostile", [["mirror.py"], ["mirror/__init__.py", "pyspark.py", "random.py"]], ids=len)
+def test_the_process_of_the_workers_imports_nothing_from_the_current_folder(tmp_path: Path, hostile: list[str]) -> None:
     """It is started as Spark starts it, and ends with its stdin; its first output is its port, four bytes."""
-    (tmp_path / hostile).parent.mkdir(exist_ok=True)
-    (tmp_path / hostile).write_text("raise ImportError('this is a file of the current folder')\n")
+    for name in hostile:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("raise ImportError('this is a file of the current folder')\n")
     settings = worker_settings({})
     prefix = "spark.executorEnv."
     environ = {name.removeprefix(prefix): value for name, value in settings.items() if name.startswith(prefix)}
