@@ -221,4 +221,4 @@ class Switch(RuleBasedStateMachine):
 
 
 def test_operators_that_are_killed_anywhere_lose_nothing() -> None:
-    run_state_machine_as_test(Switch, settings=settings(max_examples=examples(60, 2_000), stateful_step_count=25))
+    run_state_machine_as_test(Switch, settings=settings(max_examples=examples(150, 2_000), stateful_step_count=25))

@@ -204,4 +204,4 @@ class Failover(RuleBasedStateMachine):
 
 
 def test_operators_that_are_killed_anywhere_open_one_side() -> None:
-    run_state_machine_as_test(Failover, settings=settings(max_examples=examples(50, 2_000), stateful_step_count=25))
+    run_state_machine_as_test(Failover, settings=settings(max_examples=examples(120, 2_000), stateful_step_count=25))
