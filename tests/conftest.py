@@ -44,15 +44,17 @@ _TOGETHER = (
     ),
     (
         "tests/conformance/test_consumer_going_on.py",
-        # Timed, as some of the following ones are.
-        "tests/conformance/test_admin_backoff.py",
-        "tests/conformance/test_consumer_timeouts.py",
-        "tests/conformance/test_producer_backoff.py",
-        "tests/conformance/test_producer_blocking.py",
+        "tests/conformance/test_consumer_timeouts.py",  # timed, as some of the following ones are
         "tests/conformance/test_consumer_processes.py",
         "tests/conformance/test_consumer_sessions.py",
         "tests/conformance/test_producer_records.py",
         "tests/conformance/test_producer_transaction_calls.py",
+    ),
+    # Timed: beside the former ones they end the second part of the suite sooner.
+    (
+        "tests/conformance/test_admin_backoff.py",
+        "tests/conformance/test_producer_backoff.py",
+        "tests/conformance/test_producer_blocking.py",
     ),
     (
         "tests/conformance/test_fake_sequences.py",
