@@ -269,5 +269,5 @@ def test_nobody_goes_behind_an_overdue_one_while_another_is_on_its_way() -> None
     assert model.bench.pool.refusals == refusals + 1
 
 
-PoolModel.TestCase.settings = settings(max_examples=examples(30, 80), stateful_step_count=50, deadline=None)
+PoolModel.TestCase.settings = settings(max_examples=examples(30, 200), stateful_step_count=50, deadline=None)
 TestPoolModel = PoolModel.TestCase

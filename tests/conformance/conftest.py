@@ -94,7 +94,8 @@ def version_2() -> Iterator[Cluster]:
     yield from _leveled(2)
 
 
-# The suite has version 1 in test_fake_transactions.py, and as an old release has it in tests/releases/test_formats.py.
+# The suite has version 1 in test_fake_transactions.py, in test_producer_backoff.py for what version 2 lacks, and
+# as an old release has it in tests/releases/test_formats.py.
 @pytest.fixture(params=[pytest.param("version_1", marks=pytest.mark.cluster), "version_2"])
 def leveled(request: pytest.FixtureRequest) -> Cluster:
     """One broker, by its level of ``transaction.version``."""

@@ -22,6 +22,7 @@ from mirror.producer.batch.batches import ProducerBatch, RecordMetadata
 from mirror.producer.batch.queue import LAST_EPOCH, PartitionQueue, ProducerId
 from mirror.wire.messages.produce import ProduceResponse, ProduceResponsePartition, ProduceResponseTopic
 from mirror.wire.records import Batch
+from tests.examples import examples
 from tests.fakes import errors
 from tests.fakes.client import FakeProducer
 from tests.fakes.cluster import FakeCluster
@@ -230,4 +231,4 @@ class QueueModel(RuleBasedStateMachine):
 
 
 TestQueueModel = QueueModel.TestCase
-TestQueueModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestQueueModel.settings = settings(max_examples=examples(60, 150), stateful_step_count=40, deadline=None)
