@@ -197,9 +197,11 @@ parts: brokers ## measure single parts: runs every bench_*.py in tests/benchmark
 
 loss: brokers ## measure what is lost with each part, and for how long, beside MirrorMaker 2 and plain Spark (Linux, root, Go; an hour)
 	PYTHONPATH=. $(BIN)/python -m tests.benchmarks.loss $(ARGUMENTS)
+	PYTHONPATH=. $(BIN)/python -m tests.benchmarks.side_by_side.publish
 
 distance: brokers ## measure how much of a wide-area link copies use, beside MirrorMaker 2 (Linux, root, Go; half an hour)
 	PYTHONPATH=. $(BIN)/python -m tests.benchmarks.wide_area $(ARGUMENTS)
+	PYTHONPATH=. $(BIN)/python -m tests.benchmarks.side_by_side.publish
 
 dist: $(PACKED) ## build what a Spark cluster needs, in dist/: the wheel, what the image installs, and mirror-env.tar.gz for --archives (EXTRAS="aws gcp")
 

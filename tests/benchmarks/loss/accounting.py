@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 LATE_S: Final = 1.0
 """From the source's acknowledgement until another client has the record on the target."""
@@ -47,17 +47,22 @@ def doubled(arrivals: Sequence[Arrival], since: float) -> int:
     return sum(min(count, before[number] - 1) for number, count in again.items())
 
 
+def firsts(arrivals: Iterable[Arrival]) -> dict[int, float]:
+    """Return when each record came for the first time."""
+    found: dict[int, float] = {}
+    for came, number in arrivals:
+        found.setdefault(number, came)
+    return found
+
+
 def unserved_until(
-    acknowledged: Mapping[int, float], arrivals: Sequence[Arrival], since: float, until: float
+    acknowledged: Mapping[int, float], shown: Mapping[int, float], since: float, until: float
 ) -> float | None:
     """Return when clients of the target were served again for good; ``since`` if they were served all the time.
 
-    Served: in each second from then on the source has acknowledged records, and the target has shown 99% of them within
-    :data:`LATE_S`. None: not yet at ``until``, from when on nothing is known.
+    ``shown``: when each record came first. Served: in each second from then on the source has acknowledged records, and
+    the target has shown 99% of them within :data:`LATE_S`. None: not yet at ``until``, from when on nothing is known.
     """
-    shown: dict[int, float] = {}
-    for came, number in arrivals:
-        shown.setdefault(number, came)
     known = until - LATE_S
     found = sorted(
         (acked, shown.get(number, until) - acked >= LATE_S)
@@ -83,3 +88,18 @@ def positions(before: Collection[int], after: Collection[int], shown: Collection
     """
     read = set(before)
     return len(read & set(after)), len(set(shown) - read - set(after))
+
+
+def steps_s(steps: Sequence[Mapping[str, Any]], since_ms: float | None = None) -> dict[str, float]:
+    """Return how many seconds each step of a switch has taken, by the steps of its record: until that state.
+
+    Only the last attempt counts. The first step is from ``since_ms`` (ms since 1970) on, and without it left out.
+    """
+    began = max((number for number, step in enumerate(steps) if step["state"] == "planned"), default=0)
+    found: dict[str, float] = {}
+    before = since_ms
+    for step in steps[began:]:
+        if before is not None:
+            found[step["state"]] = round(found.get(step["state"], 0.0) + (step["at_ms"] - before) / 1000, 1)
+        before = step["at_ms"]
+    return found

@@ -92,6 +92,8 @@ class Reader:
 
     def __init__(self, options: Options) -> None:
         self.arrivals: Final[list[Arrival]] = []
+        self.firsts: Final[dict[int, float]] = {}
+        """When each record came for the first time, by number."""
         self._over = threading.Event()
         own = {"group.id": "reader", "isolation.level": "read_committed", "enable.auto.commit": False, "log_level": 0}
         # A broker that was away is back for this client soon after it is for others.
@@ -105,7 +107,9 @@ class Reader:
         while not self._over.is_set():
             message = self._consumer.poll(0.2)
             if message is not None and message.error() is None:
-                self.arrivals.append((time.monotonic(), int(message.value() or b"")))
+                came, number = time.monotonic(), int(message.value() or b"")
+                self.arrivals.append((came, number))
+                self.firsts.setdefault(number, came)
         self._consumer.close()
 
     def stop(self) -> None:
@@ -148,8 +152,12 @@ class Application:
             else:
                 self._consumer.commit()
 
-    def stop(self, *, commits: bool) -> None:
-        """End it, in order or, without a last commit, as a crash does."""
-        self._commits = commits
+    def abandon(self) -> None:
+        """Have it end without a last commit, as a crash does; :meth:`stop` waits for that."""
+        self._commits = False
+        self._over.set()
+
+    def stop(self) -> None:
+        """End it, in order if it was not abandoned."""
         self._over.set()
         self._thread.join(_JOIN_S)

@@ -224,7 +224,8 @@ def launch(words: Sequence[str | Path], log: Path, environ: Mapping[str, str] | 
 
 
 def end(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """SIGTERM, and SIGKILL after 30 s."""
+    """SIGTERM, and SIGKILL after 30 s; what they have started ends with them."""
+    families = [one for child in children if child.poll() is None for one in _with_children(psutil.Process(child.pid))]
     for child in children:
         child.terminate()
     until = time.monotonic() + _STOP_S
@@ -233,6 +234,9 @@ def end(children: Sequence[subprocess.Popen[bytes]]) -> None:
             child.wait(max(0.0, until - time.monotonic()))
         child.kill()
         child.wait()
+    for one in families:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
 
 
 def _with_children(one: psutil.Process) -> list[psutil.Process]:

@@ -7,15 +7,17 @@ clients at the target. A program does them here, without a pause between them.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from mirror.exit_status import ATTENTION, DONE, FAILED, ROLLED_BACK
 from mirror.sandbox.cluster import Cluster
 from tests.alignment.permissions.guarded import login
 from tests.benchmarks.loss import accounting
@@ -27,7 +29,11 @@ _DRAINED_WITHIN_S: Final = 60.0
 _WITHIN_S: Final = 300.0
 _READS_S: Final = 10.0
 _STILL_S: Final = 3.0 + 2 * SYNC_S
+_POSITIONS_S: Final = 60.0
 _SAYS: Final = f"mirror: switch {SWITCH}: "
+_REPEATED: Final = frozenset({ATTENTION, FAILED, ROLLED_BACK})
+"""Exit statuses of a command after which clients work where they did, and it may be repeated."""
+_REPEATS_S: Final = 120.0
 
 Figures = dict[str, Any]
 
@@ -55,78 +61,104 @@ def start_all(cluster: Cluster) -> None:
 
 def fail_over(site: Site) -> tuple[float, Figures]:
     """Kill the source for good, and move the clients to the target."""
-    at = kill_all(site.source)
+    _await_first_positions(site)
+    at, figures = kill_all(site.source), Figures()
     if isinstance(site.copier, Mirror):
-        _command(site, "failover", {"OPEN": lambda: _arrive(site)})
+        at_ms = (time.time() - (time.monotonic() - at)) * 1000
+        record, commands = _command(site, "failover", {"OPEN": lambda: _arrive(site)})
+        figures = {"steps_s": accounting.steps_s(record["steps"], at_ms), "commands": commands}
     else:
         with site.namespace.entered():
             site.copier.stop()
         _arrive(site)
-    return at, _moved(site, at)
+    return at, _moved(site, at) | figures
 
 
 def cut_over(site: Site) -> tuple[float, Figures]:
     """Move the clients to the target while both clusters live."""
+    _await_first_positions(site)
+    figures: Figures = {}
     if isinstance(site.copier, Mirror):
         folder = str(site.folder / "proofs")
-        leave = lambda: _leave(site)  # noqa: E731
-        _command(site, "cutover", {"fenced": leave, "OPEN": lambda: _arrive(site)}, "--folder", folder)
+        does = {"fenced": lambda: _leave(site), "OPEN": lambda: _arrive(site)}
+        record, commands = _command(site, "cutover", does, "--folder", folder)
+        figures = {"steps_s": accounting.steps_s(record["steps"]), "commands": commands}
     else:
-        site.writer.move(None)
-        assert site.wait_while(lambda: _lacks(site) > 0, _DRAINED_WITHIN_S), f"the target lacks {_lacks(site)} records"
-        site.wait_while(lambda: not _has_read_all(site), _READS_S)
-        _leave(site)
-        if site.name in SINKS:
-            _reset_to_ends(site.target)
-        else:
-            _await_positions(site)
-        with site.namespace.entered():
-            site.copier.stop()
-        _arrive(site)
-    at = max(site.writer.acknowledged.values())
-    return at, _moved(site, at)
+        _cut_over_by_hand(site)
+    at = max(site.writer.acknowledged.copy().values())
+    return at, _moved(site, at) | figures
 
 
-def _command(site: Site, name: str, does: dict[str, Callable[[], None]], *more: str) -> None:
-    """Run a command of ours; ``does``: what is done when it says a state. Raises AssertionError if it is not done."""
-    assert isinstance(site.copier, Mirror)
-    words = [sys.executable, "-m", "mirror.cli", name, SWITCH, "--config", str(site.copier.config), *more]
+def _cut_over_by_hand(site: Site) -> None:
+    site.writer.move(None)
+    assert site.wait_while(lambda: _lacks(site) > 0, _DRAINED_WITHIN_S), f"the target lacks {_lacks(site)} records"
+    site.wait_while(lambda: not _has_read_all(site), _READS_S)
+    _leave(site)
+    if site.name in SINKS:
+        _reset_to_ends(site.target)
+    else:
+        _await_positions(site)
     with site.namespace.entered():
-        command = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    said = []
-    with command:
-        assert command.stderr is not None
-        for line in command.stderr:
-            said.append(line)
-            if line.startswith(_SAYS) and (act := does.get(line.removeprefix(_SAYS).strip())) is not None:
-                act()
-    assert command.returncode == 0, f"mirror {name}: {command.returncode}: {''.join(said)[-2000:]}"
+        site.copier.stop()
+    _arrive(site)
+
+
+def _command(
+    site: Site, name: str, does: Mapping[str, Callable[[], None]], *more: str
+) -> tuple[Mapping[str, Any], int]:
+    """Run a command of ours, again if it was refused; ``does``: what is done when it says a state.
+
+    Return the record of the switch, and how many commands it took. Raises AssertionError if it is not done.
+    """
+    assert isinstance(site.copier, Mirror)
+    words = [sys.executable, "-m", "mirror.cli", name, SWITCH, "--config", str(site.copier.config), "--json", *more]
+    until = time.monotonic() + _REPEATS_S
+    commands, said = 0, list[str]()
+    while True:
+        commands += 1
+        status, output = _run(site, words, does, said)
+        if status == DONE:
+            return json.loads(output), commands
+        may_repeat = status in _REPEATED and time.monotonic() < until
+        assert may_repeat, f"mirror {name}: {status}: {''.join(said)[-2000:]}"
+
+
+def _run(site: Site, words: Sequence[str], does: Mapping[str, Callable[[], None]], said: list[str]) -> tuple[int, str]:
+    with (site.folder / "switch.json").open("w+", encoding="utf-8") as output:
+        with site.namespace.entered():
+            command = subprocess.Popen(words, stdout=output, stderr=subprocess.PIPE, text=True)
+        with command:
+            assert command.stderr is not None
+            for line in command.stderr:
+                said.append(line)
+                if line.startswith(_SAYS) and (act := does.get(line.removeprefix(_SAYS).strip())) is not None:
+                    act()
+        output.seek(0)
+        return command.returncode, output.read()
 
 
 def _leave(site: Site) -> None:
     """Stop the application on the source in order."""
-    site.application.stop(commits=True)
+    site.application.stop()
 
 
 def _arrive(site: Site) -> None:
-    """Start the clients at the target."""
-    before = site.application
-    before.stop(commits=False)  # nothing, where it has been stopped in order
-    site.left = list(before.read)
-    site.application = Application(login(site.target, "bob"))
+    """Start the clients at the target; those of a source that is lost end without order."""
+    site.application.abandon()
+    site.left = [site.application]
     site.writer.move(login(site.target, "alice"))
+    site.application = Application(login(site.target, "bob"))
 
 
 def _lacks(site: Site) -> int:
-    return accounting.missing(dict(site.writer.acknowledged), list(site.reader.arrivals), 0.0, time.monotonic())
+    return len(site.writer.acknowledged.copy().keys() - site.reader.firsts.copy().keys())
 
 
 def _has_read_all(site: Site) -> bool:
-    return site.writer.acknowledged.keys() <= {number for _, number in site.application.read}
+    return site.writer.acknowledged.copy().keys() <= {number for _, number in [*site.application.read]}
 
 
-def _positions(cluster: Cluster) -> list[int]:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+def _positions(admin: AdminClient) -> list[int]:
     asked = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(TOPIC, number) for number in range(PARTITIONS)])
     answer = admin.list_consumer_group_offsets([asked])[GROUP].result(30)
     return [one.offset for one in answer.topic_partitions]
@@ -146,12 +178,20 @@ def _reset_to_ends(cluster: Cluster) -> None:
         consumer.close()
 
 
+def _await_first_positions(site: Site) -> None:
+    """Wait until the group has positions on the target, where the copier brings them: it has just begun."""
+    if site.name not in SINKS:
+        admin = AdminClient({"bootstrap.servers": site.target.bootstrap_servers})
+        site.wait_while(lambda: any(offset < 0 for offset in _positions(admin)), _POSITIONS_S)
+
+
 def _await_positions(site: Site) -> None:
     """Wait until the positions of the group on the target do not change any more."""
-    seen, since = _positions(site.target), time.monotonic()
+    admin = AdminClient({"bootstrap.servers": site.target.bootstrap_servers})
+    seen, since = _positions(admin), time.monotonic()
     while time.monotonic() < since + _STILL_S:
         time.sleep(0.25)
-        if (now := _positions(site.target)) != seen:
+        if (now := _positions(admin)) != seen:
             seen, since = now, time.monotonic()
 
 
@@ -159,15 +199,15 @@ def _moved(site: Site, at: float) -> Figures:
     """Wait until the clients work on the target; return when they did, and what the group has read again or skipped."""
 
     def unserved() -> bool:
-        moved = site.writer.moved.keys()
-        return not any(number in moved for _, number in site.application.read)
+        moved = site.writer.moved.copy()
+        return not any(number in moved for _, number in [*site.application.read])
 
     assert site.wait_while(unserved, _WITHIN_S), "no client is served on the target"
-    moved = dict(site.writer.moved)
+    moved = site.writer.moved.copy()
     served = next(came for came, number in site.application.read if number in moved)
     time.sleep(_READS_S)
-    shown = {number for came, number in site.reader.arrivals} - site.writer.moved.keys()
-    before, after = ([number for _, number in read] for read in (site.left, site.application.read))
+    shown = site.reader.firsts.copy().keys() - site.writer.moved.copy().keys()
+    before, after = ([number for _, number in [*one.read]] for one in (*site.left, site.application))
     again, skipped = accounting.positions(before, after, shown)
     writes = min(moved.values()) - at
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -25,6 +26,8 @@ SCENARIOS: Final = {
     "cut-over": "all clients move while both clusters live: cut-over",
 }
 MOVES: Final = ("source-lost", "cut-over")
+WITHIN_S: Final = 240.0
+"""So long it is waited until clients are served again."""
 _INTRODUCTION: Final = """\
 Made by `python -m tests.benchmarks.loss`; nothing here is written by hand. {rate} records of 100 bytes a second go
 into 4 partitions (idempotent, all replicas). Each process is killed with SIGKILL, and a supervisor starts at once
@@ -33,7 +36,7 @@ what has ended. Other clients measure, in the same way for all:
 - *Only on the source*: records that the source had acknowledged and that no reader of the target had yet, at that
   moment, and the age of the oldest. If the source does not come back, these are lost.
 - *Served after*: from the loss until, for good, 99% of the records of each second are on the target within a second
-  of their acknowledgement. It contains the outage itself ("out").
+  of their acknowledgement. It contains the outage itself ("out"). After {within:.0f} s the copier is started again.
 - *Missing*, *doubled*: what has never come, and what has come twice, once all is served.
 
 MirrorMaker 2 has two nodes, exactly-once support, 2 GB of heap each, no linger, and `scheduled.rebalance.max.delay.ms
@@ -50,18 +53,24 @@ beginning. *Served after* is from the loss, or from the last record that the sou
 has read a new record of the target; *writes after* is until the target has acknowledged the first one. *Read again*
 and *skipped* are records of the group, which commits each second."""
 
+_STEPS: Final = """\
+Seconds that each step of our commands has taken: until its state ([SWITCH.md](../../jobs/SWITCH.md)) was stored. A
+failover's first one is from the loss on, and contains the start of the command."""
+
 
 def page(results: Mapping[str, Any]) -> str:
     """Return the text of LOSS.md."""
     runs: Sequence[Mapping[str, Any]] = results["runs"]
     rate = runs[0]["rate"] if runs else 0
-    lines = ["# What is lost with a part, and for how long", _INTRODUCTION.format(rate=rate), ""]
+    lines = ["# What is lost with a part, and for how long", _INTRODUCTION.format(rate=rate, within=WITHIN_S), ""]
     lines += [*where(results["measured"]), "", "## A part comes back", ""]
     lines += ["| | copier | rounds | only on the source: records, s | served after, s | out, s | missing | doubled |"]
     lines += ["|---|---|---|---|---|---|---|---|", *_parts(runs), "", "## Clients move", _MOVES, ""]
     lines += ["| | copier | rounds | only on the source: records, s | served after, s | writes after, s | missing |"]
     lines[-1] += " doubled | read again | skipped |"
     lines += ["|---|---|---|---|---|---|---|---|---|---|", *_moves(runs)]
+    if steps := [*_steps(runs)]:
+        lines += ["", _STEPS, "", *steps]
     if remarks := [*_remarks(runs)]:
         lines += ["", "## Sessions that did not end", *remarks]
     return "\n".join(lines) + "\n"
@@ -85,6 +94,18 @@ def _moves(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 yield _row(SCENARIOS[scenario], called, found, cells)
 
 
+def _steps(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Of each scenario a line with the steps that our command has taken, in their order."""
+    for scenario in MOVES:
+        if found := [one for one in _of(runs, scenario, "mirror") if "steps_s" in one]:
+            steps = [one["steps_s"] for one in found]
+            states = dict.fromkeys(state for of_run in steps for state in of_run)
+            shown = [f"`{state}` {_spread([one for one in steps if state in one], state)}" for state in states]
+            refused = sum(one["commands"] - 1 for one in found)
+            repeated = f"; it was refused {refused} times at first, and repeated" if refused else ""
+            yield from textwrap.wrap(f"- {SCENARIOS[scenario]}: {', '.join(shown)}{repeated}.", 119)
+
+
 def _row(text: str, called: str, found: Sequence[Mapping[str, Any]], cells: Sequence[str]) -> str:
     return f"| {text} | {called} | {len(found)} | {' | '.join(cells)} |"
 
@@ -101,7 +122,7 @@ def _spread(found: Sequence[Mapping[str, Any]], key: str) -> str:
     """The median, and the least and the most of several; a figure that is None was not reached in time."""
     values = [one[key] for one in found if one[key] is not None]
     if len(values) < len(found):
-        return f"not within 330 s in {len(found) - len(values)} of {len(found)}"
+        return f"not within {WITHIN_S:.0f} s in {len(found) - len(values)} of {len(found)}"
     middle = f"{median(values):.1f}"
     return middle if len(values) == 1 else f"{middle} [{min(values):.1f} to {max(values):.1f}]"
 

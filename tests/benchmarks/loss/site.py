@@ -47,8 +47,8 @@ class Site:
     writer: Writer
     reader: Reader
     application: Application
-    left: list[tuple[float, int]] = field(default_factory=list)
-    """What the application had read on the source, once it has moved."""
+    left: list[Application] = field(default_factory=list)
+    """The application on the source, once it has moved."""
 
     def keep(self) -> None:
         """Let the supervisor do its work."""
@@ -67,8 +67,8 @@ class Site:
 
     def served_since(self, since: float) -> float | None:
         """Return from when on clients of the target are served, of the time after ``since``."""
-        acknowledged = self.writer.acknowledged.copy()
-        return accounting.unserved_until(acknowledged, list(self.reader.arrivals), since, time.monotonic())
+        acknowledged, shown = self.writer.acknowledged.copy(), self.reader.firsts.copy()
+        return accounting.unserved_until(acknowledged, shown, since, time.monotonic())
 
     def await_served(self, since: float, within_s: float) -> float | None:
         """Wait until clients are served for :data:`SETTLED_S`; return since when; None: not in that time."""
@@ -78,6 +78,26 @@ class Site:
             return served is None or time.monotonic() < max(served, since) + SETTLED_S
 
         return self.served_since(since) if self.wait_while(unready, within_s) else None
+
+    def restart(self) -> None:
+        """Stop and start the copier, as an operator does whose clients are not served by themselves.
+
+        Raises AssertionError if they are not served then.
+        """
+        with self.namespace.entered():
+            self.copier.stop()
+            self.copier.start()
+        self.begin()
+
+    def begin(self) -> None:
+        """Wait until clients are served. Raises AssertionError if they are not in time."""
+        assert self.await_served(time.monotonic(), STARTS_WITHIN_S) is not None, f"{self.name} serves no client"
+
+    def stop_applications(self) -> None:
+        """End those of both clusters."""
+        for one in (self.application, *self.left):
+            one.abandon()
+            one.stop()
 
     def brokers_of(self, side: str) -> Cluster:
         """Return the cluster "source" or "target"."""
@@ -126,9 +146,8 @@ def site(name: str, brokers: int, rate: int) -> Iterator[Site]:
         made = Site(
             name, source, target, (to_source, to_target), namespace, folder, copier, writer, reader, application
         )
-        stack.callback(lambda: made.application.stop(commits=False))
-        began = time.monotonic()
-        assert made.await_served(began, STARTS_WITHIN_S) is not None, f"{name} serves no client"
+        stack.callback(made.stop_applications)
+        made.begin()
         yield made
 
 

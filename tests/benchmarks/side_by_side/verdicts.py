@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,18 @@ _STREAMS: Final = {
 _LOSSES: Final = {OURS: "mirror-exactly-once", MIRRORMAKER: "mirrormaker-exactly-once", PLAIN: "plain-spark"}
 _OF_TABLE: Final = {OURS: "mirror-sequences", MIRRORMAKER: "mirrormaker-default"}
 _OF_GROUPS: Final = {OURS: "mirror-1s", MIRRORMAKER: "mirrormaker"}
+_OF_LOSS: Final = {OURS: "mirror", MIRRORMAKER: "mirrormaker", PLAIN: "spark"}
+_OF_LINK: Final = {OURS: "mirror-tuned", MIRRORMAKER: "mirrormaker-tuned"}
+_SERVED: Final = {
+    "loss-driver": "driver",
+    "loss-broker": "target-broker",
+    "loss-cut": "target-cut",
+    "loss-failover": "source-lost",
+    "loss-cutover": "cut-over",
+}
+_DISASTER: Final = "source-lost"
+_MOVES: Final = (_DISASTER, "cut-over")
+_PLACES: Final = ("pull", "push")
 _MANY: Final = 1_000
 _BESIDE: Final = ("configuration", "acl", "group")
 
@@ -69,6 +82,16 @@ CLAIMS: Final = (
     Claim("codecs", "codecs lost, of 2", counted=True),
     Claim("beside", "not kept of configurations, ACLs, groups", counted=True),
     Claim("again", "records that the group reads again", counted=True),
+    Claim("loss-driver", "s until served: driver, or all nodes, killed"),
+    Claim("loss-broker", "s until served: a leader of the target killed"),
+    Claim("loss-cut", "s until served: target cut off for 30 s"),
+    Claim("loss-cutover", "s until served: cut-over"),
+    Claim("loss-failover", "s until served: source lost, failover"),
+    Claim("loss-records", "records lost with the source"),
+    Claim("loss-missing", "records missing after all other losses", counted=True),
+    Claim("loss-doubled", "records doubled by all losses", counted=True),
+    Claim("loss-moved", "records read again or skipped by a group that moves", counted=True),
+    *(Claim(f"link-{place}", f"part of a link of 100 ms that loses 0.1%: {place}", more=True) for place in _PLACES),
 )
 
 
@@ -124,10 +147,16 @@ def _verdict(claim: Claim, sources: Sequence[Source]) -> Verdict | None:
     ratios: dict[str, Ratio] = {}
     if not claim.counted:
         for rival in RIVALS:
-            if rival in sides and (ratio := ratio_of_medians(sides[OURS], sides[rival])) is not None:
+            if rival in sides and (ratio := _ratio(sides[OURS], sides[rival])) is not None:
                 ratios[rival] = ratio
     medians = {side: statistics.median(values.values()) for side, values in sides.items()}
     return Verdict(claim, source, medians, ratios)
+
+
+def _ratio(ours: Values, theirs: Values) -> Ratio | None:
+    """None also where a figure has none: nothing was lost, or it was not reached in time."""
+    values = (*ours.values(), *theirs.values())
+    return ratio_of_medians(ours, theirs) if all(0 < one < math.inf for one in values) else None
 
 
 def of_results(file: str, results: Results) -> Source:
@@ -172,6 +201,71 @@ def of_groups(file: str, document: Mapping[str, Mapping[str, Any]], commit: str,
         for key, figure in (("groups", "p99"), ("groups-cores", "copier_cpu"))
     }
     return Source(file, commit, date, figures)
+
+
+def of_loss(file: str, document: Mapping[str, Any]) -> Source:
+    """What ``make loss`` has measured: what clients were not served after in time, has taken for ever."""
+    found = _scenarios(document["runs"])
+    figures: dict[str, Mapping[str, Values]] = {}
+    for key, scenario in _SERVED.items():
+        figures[key] = {
+            side: {
+                number: math.inf if one[scenario]["served_s"] is None else one[scenario]["served_s"]
+                for number, one in of_side.items()
+                if scenario in one
+            }
+            for side, of_side in found.items()
+        }
+    figures |= {
+        "loss-records": _counted(found, lambda scenario: scenario == _DISASTER, "missing"),
+        "loss-missing": _counted(found, lambda scenario: scenario != _DISASTER, "missing"),
+        "loss-doubled": _counted(found, lambda _: True, "doubled"),
+        "loss-moved": _counted(found, lambda scenario: scenario in _MOVES, "read_again", "skipped"),
+    }
+    return _source(file, document, figures)
+
+
+_Scenarios = Mapping[str, Mapping[int, Mapping[str, Mapping[str, Any]]]]
+"""Of each side and round the figures by scenario."""
+
+
+def _scenarios(runs: Sequence[Mapping[str, Any]]) -> _Scenarios:
+    found: dict[str, dict[int, dict[str, Mapping[str, Any]]]] = {}
+    for side, name in _OF_LOSS.items():
+        for run in runs:
+            if run["copier"] == name and run["found"]:
+                found.setdefault(side, {}).setdefault(run["round"], {}).update(run["found"])
+    return found
+
+
+def _counted(found: _Scenarios, included: Callable[[str], bool], *keys: str) -> Mapping[str, Values]:
+    """Return the sums over the included scenarios of each round that all sides have."""
+    values: dict[str, dict[int, float]] = {side: {} for side in found}
+    for number in {number for of_side in found.values() for number in of_side}:
+        of_round = {side: of_side[number] for side, of_side in found.items() if number in of_side}
+        common = set.intersection(*({*filter(included, one)} for one in of_round.values()))
+        for side, one in of_round.items() if common else ():
+            values[side][number] = sum(one[scenario][key] for scenario in common for key in keys)
+    return values
+
+
+def of_wide_area(file: str, document: Mapping[str, Any]) -> Source:
+    """What ``make distance`` has measured over the lossy line, with copiers and far brokers tuned."""
+    figures: dict[str, dict[str, Values]] = {}
+    for place in _PLACES:
+        case = {"line": "lossy", "place": place, "brokers": "tuned"}
+        found = [run for run in document["runs"] if case.items() <= run.items() and "used" in run]
+        figures[f"link-{place}"] = {
+            side: {run["round"]: run["used"] for run in found if run["copier"] == name}
+            for side, name in _OF_LINK.items()
+        }
+    return _source(file, document, figures)
+
+
+def _source(file: str, document: Mapping[str, Any], figures: Mapping[str, Mapping[str, Values]]) -> Source:
+    measured = document["measured"]
+    sides = {key: _sides(of_key) for key, of_key in figures.items()}
+    return Source(file, measured["commit"], measured["started"][:10], sides)
 
 
 def _runs(results: Results, workload: str, figure: Callable[[Run], float]) -> dict[str, Values]:

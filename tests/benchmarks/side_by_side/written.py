@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -35,8 +36,10 @@ from tests.benchmarks.side_by_side.verdicts import (
     Source,
     Verdict,
     of_groups,
+    of_loss,
     of_results,
     of_table,
+    of_wide_area,
     verdicts,
 )
 
@@ -50,6 +53,8 @@ SAME_INTERVAL: Final = HERE.parent / "results-groups.json"
 BEGIN: Final = "<!-- from here: made by `make bench` -->"
 END: Final = "<!-- to here -->"
 LATENCY: Final = HERE.parent / "latency_table" / "results.json"
+LOSSES: Final = HERE.parent / "loss" / "results.json"
+DISTANCES: Final = HERE.parent / "wide_area" / "results.json"
 _SUMMARY: Final = ("a-rate", "a-cpu", "a-memory", "j-rate", "j-cpu", "p99", "recovery", "groups", "doubled", "retimed")
 """The claims, by key, that README.md shows."""
 _WIDTH: Final = 119
@@ -118,6 +123,9 @@ def read_sources() -> list[Source]:
     found.append(of_results(f"side_by_side/{RESULTS.name}", main))
     found.append(of_table("latency_table/results.json", json.loads(LATENCY.read_text(encoding="utf-8"))))
     found.append(of_groups(SAME_INTERVAL.name, same_interval(), main.commit, main.date))
+    for path, read in ((LOSSES, of_loss), (DISTANCES, of_wide_area)):
+        if path.exists():
+            found.append(read(f"{path.parent.name}/{path.name}", json.loads(path.read_text(encoding="utf-8"))))
     return found
 
 
@@ -161,6 +169,8 @@ def _claim(verdict: Verdict, source: int) -> str:
 
 
 def _figure(claim: Claim, value: float) -> str:
+    if math.isinf(value):
+        return "not in time"
     return f"{value:,.0f}" if claim.counted else _number(value)
 
 

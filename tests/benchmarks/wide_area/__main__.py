@@ -87,7 +87,7 @@ Command = Sequence[str | Path]
 
 TUNED: Final = {
     "consumer": {"fetch.max.bytes": 128 * _MIB, "max.partition.fetch.bytes": 8 * _MIB},
-    "producer": {"buffer.memory": 128 * _MIB},
+    "producer": {"buffer.memory": 128 * _MIB, "max.in.flight.requests.per.connection": 5},
 }
 """What is set for the flow of our tuned copy, by its clients."""
 CONNECTIONS: Final = {"connections.per.broker": 16}
