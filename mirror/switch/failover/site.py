@@ -45,6 +45,11 @@ class FailoverSite(ClusterSite):
         self._on_target: Final = RecordStore(self._topics[1], NoTopic())
         self.standby: Final = StandbyReader(config, switch, self.source, self.target)
 
+    def close(self) -> None:
+        """Close the clients, and end the probes of the source."""
+        self.standby.close()
+        super().close()
+
     def prepare(self) -> None:
         """Create the topic of the record on the target, if it is missing. Raises FlowError, KafkaError."""
         self._prepare(self._names[1], self.target)

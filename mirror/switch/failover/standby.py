@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -11,21 +10,19 @@ from typing import TYPE_CHECKING, Final
 
 from mirror.client import AclFilter, Admin, ResourceType, TopicPartition
 from mirror.cluster.acls import read_denial, write_denial
-from mirror.cluster.settings import ClusterSettings, address_text
 from mirror.errors import BrokerError, KafkaError
 from mirror.groups.kept_positions import KeptGroup, read_kept
 from mirror.groups.summary import GroupsSummary
 from mirror.mirrormaker.names import HEARTBEATS
 from mirror.relay.partition.writers.fence import transactional_id
 from mirror.relay.progress.committed import read_progress
-from mirror.relay.progress.flow_topic import cluster_options
 from mirror.relay.progress.latch import read_latch
 from mirror.runtime.clock import SystemClock
-from mirror.spark.clusters import is_away
 from mirror.spark.ledger.status_table import read_reported
 from mirror.switch.acl_fence import why_not_fenced
 from mirror.switch.facts import Facts
 from mirror.switch.failover.assessment import Assessment, PartitionState, rights_of
+from mirror.switch.failover.source_probe import SourceProbe
 from mirror.switch.reading import FactReader, ends_of, open_transactions
 from mirror.switch.record import State
 from mirror.wire.error_codes import SECURITY_DISABLED
@@ -37,8 +34,6 @@ if TYPE_CHECKING:
     from mirror.relay.progress.committed import Progress
     from mirror.switch.record import SwitchRecord
 
-PROBE_MS: Final = 5_000
-"""A source that does not answer within so long is away."""
 _READ_MS: Final = 20_000
 
 
@@ -49,8 +44,12 @@ class StandbyReader(FactReader):
         super().__init__(config, switch, source, target)
         first = self._flows[0]
         self._names: Final = first.source, first.target
-        self._source_options: Final = config.clusters[first.source].client_options()
+        self._probe: Final = SourceProbe(config.clusters[first.source].client_options())
         self._target_options: Final = config.clusters[first.target].client_options()
+
+    def close(self) -> None:
+        """End the probes of the source."""
+        self._probe.close()
 
     def read(self, record: SwitchRecord) -> Facts:
         """Return the facts for the next step from ``record``. Raises KafkaError if the target does not answer."""
@@ -71,20 +70,7 @@ class StandbyReader(FactReader):
 
     def source_away(self) -> str:
         """Return why no bootstrap address of the source answers; empty if one does, whatever it answers."""
-        settings = ClusterSettings.parse(cluster_options(self._source_options))
-        addresses = [address_text(one) for one in settings.bootstrap]
-
-        def ask(address: str) -> str:
-            try:
-                with Admin({**self._source_options, "bootstrap.servers": address}) as admin:
-                    admin.describe_cluster(timeout_ms=PROBE_MS)
-            except KafkaError as error:
-                return str(error) if is_away(error) else ""
-            return ""
-
-        with ThreadPoolExecutor(len(addresses), "probe") as pool:
-            errors = [*pool.map(ask, addresses)]
-        return errors[0] if all(errors) else ""
+        return self._probe.why_away()
 
     def targets_of(self, flow: FlowConfig) -> set[TopicPartition]:
         """Return the target's partitions that a flow may have copied into. Raises KafkaError."""
