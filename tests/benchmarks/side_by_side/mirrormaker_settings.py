@@ -15,13 +15,28 @@ TARGET: Final = "target"
 DEFAULT: Final = "mirrormaker-default"
 TUNED: Final = "mirrormaker-tuned"
 EXACTLY_ONCE: Final = "mirrormaker-exactly-once"
-JAVA: Final = (
-    # What bin/connect-mirror-maker.sh and bin/kafka-run-class.sh give it where nobody says otherwise.
-    *("-Xms256M", "-Xmx2G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
-    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
-    "-Djava.awt.headless=true",
-)
+HEAP_GB: Final = 2
+MANY: Final = 50
+"""Partitions from which on each task's buffers (``buffer.memory``, fetches) would fill a heap of 2 GB."""
+HEAP_OF_MANY_GB: Final = 6
 _MIB: Final = 1 << 20
+
+
+def heap_gb(partitions: int) -> int:
+    """Of its JVM, at most: that of its own script, but for many partitions."""
+    return HEAP_GB if partitions < MANY else HEAP_OF_MANY_GB
+
+
+def java(partitions: int) -> tuple[str, ...]:
+    """Options of its JVM: those of bin/connect-mirror-maker.sh and bin/kafka-run-class.sh, but for a larger heap."""
+    return (
+        *("-Xms256M", f"-Xmx{heap_gb(partitions)}G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+        *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
+        "-Djava.awt.headless=true",
+    )
+
+
+JAVA: Final = java(1)
 
 
 def settings(
