@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from mirror.client import EARLIEST, Admin, TopicPartition
+from mirror.closing import Closing
 from mirror.errors import KafkaError
 from mirror.relay.offsets.epoch_ends import EpochEndCalls, known
 from mirror.relay.offsets.segments import (
@@ -22,7 +23,7 @@ from mirror.relay.offsets.segments import (
     standing,
     tidied,
 )
-from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, offset_topic_of
+from mirror.relay.progress.flow_topic import FlowTopic, FlowTopicWriter, KeyValue, offset_topic_of
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.runtime.clock import SystemClock
 from mirror.timing import Timer
@@ -37,12 +38,21 @@ _TIDIED_EVERY: Final = 64
 A task may be too short to count them, and each time reads the whole topic."""
 
 
-class OffsetTopic:
+class OffsetTopic(Closing):
     """A flow's offset topic. It may be used by several threads: each call opens and closes its own clients."""
 
-    def __init__(self, target_options: Mapping[str, object], flow: str) -> None:
-        """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError."""
+    def __init__(self, target_options: Mapping[str, object], flow: str, *, writes_often: bool = False) -> None:
+        """``target_options`` are dotted keys, of which those of the cluster are used. Raises ConfigError.
+
+        If it ``writes_often``, its producer stays open until :meth:`close`, and one thread at a time may write.
+        """
         self._topic: Final = FlowTopic(target_options, offset_topic_of(flow))
+        self._writer: Final = FlowTopicWriter(self._topic) if writes_often else None
+
+    def close(self) -> None:
+        """Close what stays open."""
+        if self._writer is not None:
+            self._writer.close()
 
     def read(self, tps: Collection[TopicPartition], timeout_ms: int) -> dict[TopicPartition, list[Segment]]:
         """Return the segments of these target partitions, within ``timeout_ms``. Raises KafkaError.
@@ -68,7 +78,7 @@ class OffsetTopic:
             key: KeyValue(encode_key(key), None if segment is None else encode(segment))
             for key, segment in segments.items()
         }
-        return self._topic.write(records, timeout_ms)
+        return (self._writer or self._topic).write(records, timeout_ms)
 
 
 class FollowedOffsetTopic:

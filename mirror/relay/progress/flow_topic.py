@@ -6,11 +6,13 @@ thread with the other clients of the process.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from typing import Final, NamedTuple, TypeVar
 
 from mirror.client import EARLIEST, LATEST, Admin, Consumer, Producer, RecordMetadata, TopicPartition
+from mirror.closing import Closing
 from mirror.cluster.settings import ClusterSettings
 from mirror.errors import KafkaError, KafkaTimeout
 from mirror.relay.progress.log_reading import read_log
@@ -125,16 +127,8 @@ class FlowTopic:
 
     def write(self, records: Mapping[K, KeyValue], timeout_ms: int) -> dict[K, KafkaError]:
         """Write these records within ``timeout_ms``. Return those that may *not* have been written; never raises."""
-        if not records:
-            return {}
-        try:
-            producer = self.producer(timeout_ms)
-        except KafkaError as error:
-            return dict.fromkeys(records, error)
-        try:
-            return self.write_with(producer, records, timeout_ms)
-        finally:
-            producer.close(timeout_ms=0)
+        with FlowTopicWriter(self) as writer:
+            return writer.write(records, timeout_ms)
 
     def producer(self, timeout_ms: int) -> Producer:
         """Create a producer for :meth:`write_with`, whose calls take at most ``timeout_ms``. Raises KafkaError."""
@@ -167,6 +161,43 @@ class FlowTopic:
                 errors.update(dict.fromkeys(records.keys() - sent.keys(), error))
                 break
         return sent
+
+
+class FlowTopicWriter(Closing):
+    """Writes records of a topic with one producer for as long as that succeeds. Use it in one thread at a time.
+
+    Each producer takes an id, which the topic's leader remembers for a day.
+    """
+
+    def __init__(self, topic: FlowTopic) -> None:
+        self._topic: Final = topic
+        self._producer: Producer | None = None
+        self._is_closed = False
+
+    def write(self, records: Mapping[K, KeyValue], timeout_ms: int) -> dict[K, KafkaError]:
+        """Do what :meth:`FlowTopic.write` does."""
+        if not records:
+            return {}
+        try:
+            if self._producer is None:
+                self._producer = self._topic.producer(timeout_ms)
+        except KafkaError as error:
+            return dict.fromkeys(records, error)
+        failed = self._topic.write_with(self._producer, records, timeout_ms)
+        if failed or self._is_closed:
+            self._release()  # a new one begins without what the old one holds back
+        return failed
+
+    def close(self) -> None:
+        """Close the connections, without waiting, or at the end of a write that another thread has begun."""
+        self._is_closed = True
+        self._release()
+
+    def _release(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with contextlib.suppress(KafkaError):
+                producer.close(timeout_ms=0)
 
 
 def log_bounds(admin: Admin, tp: TopicPartition, timer: Timer, isolation: str = "read_uncommitted") -> tuple[int, int]:

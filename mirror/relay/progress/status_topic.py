@@ -14,16 +14,15 @@ import random
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from mirror.backoff import Backoff
-from mirror.client import Admin, Producer
+from mirror.client import Admin
 from mirror.errors import InvalidArgument, KafkaError, KafkaTimeout, RecordRejected
 from mirror.relay.model.reports import PartitionReport, TaskState
 from mirror.relay.progress import status_values as values
-from mirror.relay.progress.flow_topic import FlowTopic, KeyValue, status_topic_of
+from mirror.relay.progress.flow_topic import FlowTopic, FlowTopicWriter, KeyValue, status_topic_of
 from mirror.relay.progress.followed_topic import FollowedTopic
 from mirror.relay.progress.status_values import StatusKey, StatusKind, StatusValue
 from mirror.runtime.clock import SystemClock
@@ -77,7 +76,7 @@ class StatusWriter:
         self._pending: dict[StatusKey, object | None] = {}
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._producer: Producer | None = None
+        self._writer: Final = FlowTopicWriter(self._topic)
         self._alive: TaskState | None = None
         """The last sign of life of a task that goes on."""
         self._alive_s = self._repeated_s = 0.0
@@ -132,7 +131,7 @@ class StatusWriter:
                     break
                 if failed:
                     self._changed.wait_for(lambda: self._closing, backoff.after(failures) / 1000)
-        self._close_producer()
+        self._writer.close()
 
     def _without_rejected(
         self, failed: Mapping[StatusKey, KafkaError], records: Mapping[StatusKey, object | None]
@@ -176,25 +175,15 @@ class StatusWriter:
         """Write ``records``; return those that may not have been written, and why."""
         failed: Mapping[StatusKey, KafkaError]
         try:
-            if self._producer is None:
-                self._producer = self._topic.producer(_WRITE_MS)
-            failed = self._topic.write_with(self._producer, _encoded(records), _WRITE_MS)
+            failed = self._writer.write(_encoded(records), _WRITE_MS)
         except Exception as error:  # noqa: BLE001 - the thread must not end: records wait, and close() reports it
             if not isinstance(error, KafkaError):
                 _log.exception("the status topic %s cannot be written", self._topic.tp.topic)
             failed = dict.fromkeys(records, error if isinstance(error, KafkaError) else KafkaError(repr(error)))
         before, self.error = self.error, next(iter(failed.values()), None)
-        if self.error is not None:
-            self._close_producer()  # a new one begins without what the old one holds back
-            if before is None:
-                _log.info("%d records wait for the status topic %s: %s", len(failed), self._topic.tp.topic, self.error)
+        if self.error is not None and before is None:
+            _log.info("%d records wait for the status topic %s: %s", len(failed), self._topic.tp.topic, self.error)
         return failed
-
-    def _close_producer(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with suppress(KafkaError):
-                producer.close(timeout_ms=0)
 
 
 class StatusRecord(NamedTuple):

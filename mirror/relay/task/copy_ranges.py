@@ -200,7 +200,7 @@ def _copy(
             offsets=OffsetKeeper(
                 source_admin,
                 admin,
-                OffsetTopic(target_options, flow),
+                stack.enter_context(OffsetTopic(target_options, flow, writes_often=True)),
                 process_rng(),
                 partial(complete_index, flow, source_options, target_options, policy),
                 often=SEGMENTS_MS // policy.segments_ms,
