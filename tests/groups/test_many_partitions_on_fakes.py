@@ -1,4 +1,4 @@
-"""A group with many partitions takes several requests."""
+"""A group with many partitions takes several requests, and the intents of many groups few."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from tests.groups.sync_site import GROUP, Site
 from tests.relay.fake_pair import FakePair
 
 PARTITIONS = 150
+
+
+def test_the_intents_of_many_groups_are_few_batches(site: Site) -> None:
+    """Batches of the default size, each sent as soon as it has begun, would be three at least."""
+    for number in range(300):
+        site.commit(105, group=f"billing-of-a-department-{number}")
+    before = len(site.pair.target.calls(Api.PRODUCE))
+    assert site.sync().round().in_step == 300
+    assert len(site.pair.target.calls(Api.PRODUCE)) <= before + 2
 
 
 def test_all_partitions_of_a_large_group_are_brought_over(monkeypatch: pytest.MonkeyPatch) -> None:

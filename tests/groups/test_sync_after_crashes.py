@@ -13,6 +13,8 @@ from mirror.relay.progress.flow_topic import group_topic_of
 from mirror.wire.api import Api
 from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import GroupOffset
+from tests.fakes.control import Action
+from tests.fakes.errors import TOPIC_AUTHORIZATION_FAILED
 from tests.groups.sync_site import GROUP, TARGET, Site, only
 from tests.relay.fake_pair import FLOW
 
@@ -135,6 +137,44 @@ def test_a_round_stores_with_its_intents_that_the_commits_before_have_succeeded(
     sync.round()
     sync.close()
     assert len(site.pair.target.calls(Api.END_TXN)) == before
+
+
+def test_beside_a_copy_a_success_is_stored_an_interval_later_and_known_at_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that commits again by then costs one record, not two."""
+    sync, clock = site.sync(interval_ms=10_000), FakeClock()
+    monkeypatch.setattr(sync._commits, "_clock", clock)
+    for offset in (100, 137):
+        site.commit(offset)
+        sync.round()
+    clock.advance(9_999)
+    before = len(site.pair.target.calls(Api.END_TXN))
+    sync.round()
+    assert len(site.pair.target.calls(Api.END_TXN)) == before
+    assert _stored(site) == Intent(137, 111, 100, 80, 0)
+    clock.advance(1)
+    sync.round()
+    assert _stored(site) == Intent(137, 111, epoch=0)
+    site.commit(147)
+    sync.round()
+    site.commit_on_target(111)
+    site.commit(200)
+    assert only(sync.round()).reason is Reason.TAKEN_OVER
+    assert site.at_target() == 111
+
+
+def test_a_position_whose_commit_was_refused_stays_the_flow_s_own(site: Site) -> None:
+    sync = site.sync()
+    site.commit(100)
+    sync.round()
+    site.commit(137)
+    refused = Action(errors={TARGET: TOPIC_AUTHORIZATION_FAILED})
+    site.pair.target.control.on(Api.OFFSET_COMMIT, refused)
+    assert only(sync.round()).reason is Reason.UNAUTHORIZED
+    assert site.at_target() == 80
+    assert only(sync.round()).reason is None
+    assert site.at_target() == 111
 
 
 def test_a_reset_to_what_the_last_commit_of_a_run_has_replaced_is_kept_once_the_run_has_ended(site: Site) -> None:

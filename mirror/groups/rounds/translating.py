@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from mirror.cluster.types import OffsetAndMetadata, TopicPartition
@@ -13,6 +13,7 @@ from mirror.groups.group_partition import GroupPartition
 from mirror.groups.positions import reason_of
 from mirror.groups.routes import Route
 from mirror.groups.translation.logs import PartitionLogs
+from mirror.relay.offsets.epoch_ends import known as known_epochs
 from mirror.relay.offsets.index import UNKNOWN, Translation
 
 
@@ -40,19 +41,20 @@ class RowTranslation:
 
         ``now`` is monotonic, in ms.
         """
-        by_route: dict[Route, list[GroupPartition]] = {}
+        by_route = defaultdict[Route, defaultdict[TopicPartition, list[GroupPartition]]](lambda: defaultdict(list))
         for route, row in parts:
-            by_route.setdefault(route, []).append(row)
+            by_route[route][row.source].append(row)
         found: dict[TopicPartition, PartitionLogs] = {}
-        for route, rows in by_route.items():
-            logs = _opened(route, rows)
+        for route, partitions in by_route.items():
+            logs = _opened(route, partitions)
             # Once for each partition, and before anything is read: it takes as long as there are runs.
             moving = {source: self._is_moving(source, one, now) for source, one in logs.items()}
-            known: dict[tuple[TopicPartition, int, int | None], _Translated] = {}
-            for row in rows:
-                found[row.target] = logs[row.source]
-                if row.decision.reason is None:
-                    _translate(row, logs[row.source], known, patient=moving[row.source])
+            for source, rows in partitions.items():
+                one, known = logs[source], dict[tuple[int, int | None], _Translated]()
+                for row in rows:
+                    found[row.target] = one
+                    if row.decision.reason is None:
+                        _translate(row, one, known, patient=moving[source])
         return found
 
     def _is_moving(self, source: TopicPartition, logs: PartitionLogs, now: int) -> bool:
@@ -65,16 +67,13 @@ class RowTranslation:
         return now - self._ends[source][1] < self._patience_ms
 
 
-def _opened(route: Route, rows: Iterable[GroupPartition]) -> dict[TopicPartition, PartitionLogs]:
-    partitions: dict[TopicPartition, TopicPartition] = {}
-    epochs: defaultdict[TopicPartition, set[int]] = defaultdict(set)
-    source_epochs: defaultdict[TopicPartition, set[int]] = defaultdict(set)
-    for row in rows:
-        partitions[row.source] = row.target
-        if row.intent is not None and row.intent.epoch != NEVER:
-            epochs[row.target].add(row.intent.epoch)
-        if row.committed is not None and row.committed.leader_epoch is not None:
-            source_epochs[row.source].add(row.committed.leader_epoch)
+def _opened(route: Route, rows: Mapping[TopicPartition, list[GroupPartition]]) -> dict[TopicPartition, PartitionLogs]:
+    partitions = {source: some[-1].target for source, some in rows.items()}
+    epochs = defaultdict[TopicPartition, set[int]](set)
+    source_epochs: dict[TopicPartition, set[int]] = {}
+    for source, some in rows.items():
+        epochs[partitions[source]] |= {row.intent.epoch for row in some if row.intent is not None} - {NEVER}
+        source_epochs[source] = known_epochs(row.committed.leader_epoch for row in some if row.committed is not None)
     try:
         return route.logs.open(partitions, source_epochs, epochs)
     except KafkaError as error:
@@ -86,7 +85,7 @@ def _opened(route: Route, rows: Iterable[GroupPartition]) -> dict[TopicPartition
 def _translate(
     row: GroupPartition,
     logs: PartitionLogs,
-    known: dict[tuple[TopicPartition, int, int | None], _Translated],
+    known: dict[tuple[int, int | None], _Translated],
     *,
     patient: bool,
 ) -> None:
@@ -99,7 +98,7 @@ def _translate(
     elif committed is None:
         row.translation = UNKNOWN
     else:
-        key = row.source, committed.offset, committed.leader_epoch
+        key = committed.offset, committed.leader_epoch
         found = known.get(key)
         if found is None:
             found = known[key] = _translated(committed, logs, patient=patient)
