@@ -28,7 +28,7 @@ from tests.benchmarks.bench_latency import Load
 from tests.benchmarks.loss.clients import GROUP, PARTITIONS, TOPIC
 from tests.benchmarks.mirrormaker import LOGGING, NO_LINGER, mirrormaker_jars, properties
 from tests.benchmarks.plain_spark import command as plain_spark
-from tests.benchmarks.side_by_side.mirrormaker_settings import JAVA
+from tests.benchmarks.side_by_side.mirrormaker_settings import java
 from tests.campaign.measurements.stream import Stream, spark_settings
 from tests.e2e.site import is_forked
 from tests.e2e.standalone import Standalone, standalone
@@ -161,7 +161,8 @@ class MirrorMaker(Copier):
 
     def _node(self) -> subprocess.Popen[bytes]:
         main = "org.apache.kafka.connect.mirror.MirrorMaker"
-        words: list[str | Path] = [find_java().path, *JAVA, LOGGING, "-cp", class_path(mirrormaker_jars()), main]
+        words: list[str | Path] = [find_java().path, *java(PARTITIONS), LOGGING]
+        words += ["-cp", class_path(mirrormaker_jars()), main]
         return launch([*words, self._place.folder / "mm2.properties"], self._place.folder / "mm2.log")
 
     def keep(self) -> None:

@@ -14,6 +14,7 @@ from mirror.client import AclBinding, AclOperation, Admin, NewTopic, ResourceTyp
 from mirror.sandbox.cluster import Cluster
 from tests import jvm
 from tests.alignment.permissions.guarded import LOGIN, PROPERTIES, create, login
+from tests.benchmarks.brokers import cluster
 from tests.benchmarks.loss import accounting
 from tests.benchmarks.loss.clients import GROUP, PARTITIONS, TOPIC, Application, Reader, Writer
 from tests.benchmarks.loss.copiers import Copier, Mirror, MirrorMaker, Place, PlainSpark, spark_cluster
@@ -163,7 +164,7 @@ def _running(copier: Copier) -> Iterator[Copier]:
 def _cluster(brokers: int, link: Link) -> Cluster:
     replicas = min(3, brokers)
     replication = {"default.replication.factor": str(replicas), "min.insync.replicas": str(min(2, replicas))}
-    return Cluster(
+    return cluster(
         brokers,
         properties={**PROPERTIES, **_BROKERS, **replication},
         listeners={LOGIN: "SASL_PLAINTEXT", LINK: "PLAINTEXT"},
@@ -172,9 +173,9 @@ def _cluster(brokers: int, link: Link) -> Cluster:
     )
 
 
-def _prepare(cluster: Cluster, *, creates: bool) -> None:
+def _prepare(made: Cluster, *, creates: bool) -> None:
     """Create who may use the topic, and the topic where the copier does not."""
-    options: dict[str, Any] = {"bootstrap.servers": cluster.bootstrap_servers}
+    options: dict[str, Any] = {"bootstrap.servers": made.bootstrap_servers}
     with Admin(options) as admin:
         if creates:
             create_topics(admin, [NewTopic(TOPIC, PARTITIONS)])

@@ -36,6 +36,7 @@ from mirror.sandbox.cluster import Cluster
 from mirror.sandbox.fetch import class_path
 from mirror.sandbox.java import find_java
 from mirror.sandbox.node import render
+from tests.benchmarks.brokers import cluster
 from tests.benchmarks.latency_table.__main__ import begin, is_done
 from tests.benchmarks.loss.copiers import end, launch
 from tests.benchmarks.mirrormaker import LOGGING, mirrormaker_jars
@@ -130,7 +131,8 @@ def _mirrormaker(name: str, job: Job) -> Command:
     file = job.folder / "mm2.properties"
     file.write_text(render(found), encoding="ascii")
     main = "org.apache.kafka.connect.mirror.MirrorMaker"
-    return [find_java().path, *mirrormaker_settings.JAVA, LOGGING, "-cp", class_path(mirrormaker_jars()), main, file]
+    java: Command = [find_java().path, *mirrormaker_settings.java(PARTITIONS), LOGGING]
+    return [*java, "-cp", class_path(mirrormaker_jars()), main, file]
 
 
 def _wide(alias: str) -> dict[str, str]:
@@ -172,7 +174,7 @@ def site(place: str, line: str, brokers: str) -> Iterator[Site]:
         namespace, links = stack.enter_context(network(Path(folder), lines))
         clusters = [
             stack.enter_context(
-                Cluster(
+                cluster(
                     listeners={LINK: "PLAINTEXT"},
                     address=link.near,
                     properties=BROKERS[brokers] if is_far else BROKERS["tuned"],
