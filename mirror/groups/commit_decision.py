@@ -18,9 +18,6 @@ NEVER: Final = -1
 """No offset, in an :class:`Intent`."""
 ANY_SOURCE: Final = INT64_MAX
 """Stands for an unknown source offset, in front of which every other one is."""
-_NOT_COPIED: Final = Place.NOT_COPIED
-_UNKNOWN: Final = Place.UNKNOWN
-"""Python 3.11 runs code for each access of a member by the name of its class, and a round makes a hundred thousand."""
 _MAX_OTHERS: Final = 4
 """So many offsets are remembered that an earlier writer may still commit: one for each run that ended in between."""
 _LATE_MS: Final = 15 * 60_000
@@ -112,7 +109,7 @@ class Intent(NamedTuple):
 
     def is_own(self, offset: int) -> bool:
         """Whether ``offset`` is on the target because of this flow."""
-        return offset == self.target or offset == self.previous or offset in self.others  # noqa: PLR1714 - no tuple
+        return offset in (self.target, self.previous) or offset in self.others
 
     def source_of(self, offset: int) -> int:
         """Return the source offset of which ``offset`` was a translation.
@@ -220,8 +217,9 @@ def decide(seen: Observed, *, delete: bool) -> CommitDecision:
         return CommitDecision(Act.NOTHING, reason=Reason.ACTIVE)
     if wanted is None or (wanted.target == seen.target and (seen.active or not seen.other_metadata)):
         return CommitDecision(Act.NOTHING, reason=reason)
-    is_back = seen.target is not None and wanted.target < seen.target
-    if is_back and not (seen.standing is not None or seen.source < own_source or _would_skip(seen, own_source)):
+    goes_back = seen.target is not None and wanted.target < seen.target
+    may_go_back = seen.standing is not None or seen.source < own_source or _would_skip(seen, own_source)
+    if goes_back and not may_go_back:
         wanted, reason = None, Reason.BEHIND  # also where less is known as copied now
     return CommitDecision(Act.NOTHING if wanted is None else Act.WRITE, wanted, reason)
 
@@ -278,12 +276,12 @@ def _of_deleted(seen: Observed, *, delete: bool) -> CommitDecision:
 def wanted_position(seen: Observed, source: int) -> tuple[Position | None, Reason | None]:
     """Return the position that a group at ``source`` would have on the target now, and why it is not the source's."""
     place, offset = seen.translation
-    if place is _NOT_COPIED:
+    if place is Place.NOT_COPIED:
         reason: Reason | None = Reason.NOT_COPIED_BACK if seen.waits_for_back else Reason.NOT_COPIED
     else:
-        reason = Reason.UNKNOWN if place is _UNKNOWN else _of_loss(seen)
+        reason = Reason.UNKNOWN if place is Place.UNKNOWN else _of_loss(seen)
     if offset is not None:
-        return Position(seen.copied_to if place is _NOT_COPIED else source, offset), reason
+        return Position(seen.copied_to if place is Place.NOT_COPIED else source, offset), reason
     if seen.standing is not None and seen.target is not None and 0 < seen.standing < seen.target:
         # What is behind the loss is withdrawn, also while it cannot be translated: it may point behind other records.
         return Position(source if seen.own_source is None else seen.own_source, seen.standing), reason
@@ -292,14 +290,11 @@ def wanted_position(seen: Observed, source: int) -> tuple[Position | None, Reaso
 
 def next_intent(seen: Observed, wanted: Position, *, epoch: int, now_ms: int) -> Intent:
     """Return the intent to store before ``wanted`` is committed, at ``now_ms`` since 1970."""
+    last = None if seen.intent is None else seen.intent.at(now_ms)
     previous = NEVER if seen.target is None else seen.target
-    others: tuple[int, ...] = ()
-    until_ms = 0
-    if seen.intent is not None:
-        last = seen.intent.at(now_ms)
-        others, until_ms = last.others, last.others_until_ms
-        if seen.target != last.target:
-            others, until_ms = tuple(dict.fromkeys((*others, last.target)))[-_MAX_OTHERS:], now_ms + _LATE_MS
+    others, until_ms = ((), 0) if last is None else (last.others, last.others_until_ms)
+    if last is not None and seen.target != last.target:
+        others, until_ms = tuple(dict.fromkeys((*others, last.target)))[-_MAX_OTHERS:], now_ms + _LATE_MS
     # What points behind a loss may be replaced by any position, also if this commit does not arrive.
     before = ANY_SOURCE if seen.standing is not None else seen.own_source
     return Intent(wanted.source, wanted.target, NEVER if before is None else before, previous, epoch, until_ms, others)

@@ -43,10 +43,6 @@ _COMMIT_BYTES: Final = 256 * 1024
 """The offsets of one commit: a coordinator writes them as one batch, of at most 1 MiB unless it is configured."""
 _OFFSET_BYTES: Final = 100
 """One of them in that batch, without its names and metadata."""
-_LONGEST_NAME: Final = 249
-"""That of a topic (Kafka's ``Topic.validate``)."""
-_MOST_BYTES: Final = 4
-"""Of a character in UTF-8."""
 _MAX_METADATA_BYTES: Final = INT16_MAX
 """The largest string that requests have."""
 
@@ -80,13 +76,10 @@ class GroupCommits:
         clock: Clock,
         timeout_ms: int,
         rules: GroupRules,
-        *,
-        settled_ms: int = 0,
     ) -> None:
         """``topic`` is the flow's group topic, to which ``writer`` writes; ``reader`` is that of the target.
 
-        ``timeout_ms`` limits each call. Of ``rules``, the names of groups are used. That commits have succeeded is
-        stored ``settled_ms`` later, if no later intent of the group has been stored by then, or by :meth:`close`.
+        ``timeout_ms`` limits each call. Of ``rules``, the names of groups are used.
         """
         self._writer: Final = writer
         self._admin: Final = target
@@ -100,15 +93,14 @@ class GroupCommits:
         self.intents: Final = StoredIntents(rules.source_group)
         self._late: Final[set[str]] = set()
         """Groups whose last commit had no outcome in time, though their coordinator has answered for others."""
-        self._settled_ms: Final = settled_ms
-        self._settled: Final[dict[GroupTopicKey, int]] = {}
-        """Of which records it is not stored yet that commits have succeeded, and since when (ms)."""
+        self._settled: Final[set[GroupTopicKey]] = set()
+        """Of which records it is not stored yet that commits have succeeded."""
 
     def close(self) -> None:
         """Store which commits have succeeded, if that is possible, and close the connections."""
         with contextlib.closing(self._followed), contextlib.closing(self._writer), contextlib.suppress(KafkaError):
             if self._writer.has_begun:  # not again: that would fence a later run
-                self._put({key: dict(self.intents.of(key)) for key in self._settled})
+                self._put(self._unstored())
 
     def begin(self) -> bool:
         """Fence other runs of the flow, if this one has not since it failed; return whether it has now.
@@ -132,11 +124,14 @@ class GroupCommits:
         return changed
 
     def write(self, rows: Sequence[GroupPartition]) -> int:
-        """Store the intents, and commit; return how many offsets were committed. Raises KafkaError, Fenced."""
+        """Store the intents, and commit; return how many offsets were committed. Raises KafkaError, Fenced.
+
+        That commits have succeeded is stored with the intents of the next call, or by :meth:`close`.
+        """
         by_act = _by_act(rows)
         writes, deletions, forgotten = by_act[Act.WRITE], by_act[Act.DELETE], by_act[Act.FORGET]
         until_ms = self._clock.now() + _FENCED_MS
-        self._store(row for of in (writes, deletions) for of_group in of.values() for row in of_group)
+        self._store([row for of in (writes, deletions) for of_group in of.values() for row in of_group])
         done = self._commit(writes, until_ms)
         self._settle(rows)
         gone = self._delete(deletions, until_ms)
@@ -146,28 +141,28 @@ class GroupCommits:
     def _store(self, rows: Iterable[GroupPartition]) -> None:
         changes = self._unstored()
         for key, some in _by_key(rows):
-            self._changed(changes, key).update(
-                {row.target.partition: row.intent for row in some if row.intent is not None}
-            )
+            of_topic = self._changed(changes, key)
+            for row in some:
+                if row.intent is not None:
+                    of_topic[row.target.partition] = row.intent
         self._put(changes)
 
     def _settle(self, rows: Iterable[GroupPartition]) -> None:
         """Remember that commits have succeeded: what they have replaced is not this flow's own any more."""
-        now = self._clock.now()
-        for key, some in _by_key(rows):
+        done = (row for row in rows if row.intent is not None and row.intent.target == row.at_target)
+        for key, some in _by_key(done):
             settled = {
-                row.target.partition: intent.settled()
+                row.target.partition: row.intent.settled()
                 for row in some
-                if (intent := row.intent) is not None and intent.target == row.at_target and not intent.is_settled
+                if row.intent is not None and not row.intent.is_settled
             }
             if settled:
-                self.intents.update(key, settled)
-                self._settled.setdefault(key, now)
+                self.intents.put(key, {**self.intents.of(key), **settled}, self.intents.times(key))
+                self._settled.add(key)
 
     def _unstored(self) -> dict[GroupTopicKey, dict[int, Intent]]:
-        """Return the intents of which it is to be stored now that their commits have succeeded."""
-        until_ms = self._clock.now() - self._settled_ms
-        return {key: dict(self.intents.of(key)) for key, since_ms in self._settled.items() if since_ms <= until_ms}
+        """Return the intents, as they are now, of which it is not stored yet that their commits have succeeded."""
+        return {key: dict(self.intents.of(key)) for key in self._settled}
 
     def _forget(self, rows: Iterable[GroupPartition]) -> None:
         changes: dict[GroupTopicKey, dict[int, Intent]] = {}
@@ -192,26 +187,27 @@ class GroupCommits:
             records = encoded(changes, resumed, times, self._target_group)
             at = self._writer.write(records.values())
             self.intents.written(dict(zip(records, at, strict=True)))
-            for key in changes:
-                self._settled.pop(key, None)
+            self._settled.difference_update(changes)
             for key, intents in changes.items():
                 self.intents.put(key, intents, times[key])
             for group, offsets in resumed.items():
                 self.intents.put_resumed(group, offsets)
 
     def _commit(self, rows: Mapping[str, list[GroupPartition]], until_ms: int) -> int:
-        parts: dict[_Part, _Offsets] = {}
-        for group, of_group in rows.items():
-            offsets: _Offsets = {}
-            for row in of_group:
-                offset = offset_of(row)
-                if offset.metadata and (size := _size_of(offset.metadata)) > _MAX_METADATA_BYTES:
-                    row.hold(
-                        Reason.REFUSED, f"its metadata have {size} bytes; Kafka's protocol takes {_MAX_METADATA_BYTES}"
-                    )
-                else:
-                    offsets[row.target] = offset
-            parts.update((_Part(group, number), part) for number, part in enumerate(in_parts(group, offsets)))
+        offsets: dict[str, _Offsets] = {}
+        for row in (row for of_group in rows.values() for row in of_group):
+            offset = offset_of(row)
+            if (size := _size_of(offset.metadata)) > _MAX_METADATA_BYTES:
+                row.hold(
+                    Reason.REFUSED, f"its metadata have {size} bytes; Kafka's protocol takes {_MAX_METADATA_BYTES}"
+                )
+            else:
+                offsets.setdefault(row.group, {})[row.target] = offset
+        parts = {
+            _Part(group, number): part
+            for group, of_group in offsets.items()
+            for number, part in enumerate(in_parts(group, of_group))
+        }
         outcomes = self._commits.run(
             self._bundled(parts),
             lambda bundle: self._begin(
@@ -224,14 +220,14 @@ class GroupCommits:
         count = 0
         for bundle, outcome in outcomes.items():
             for part in bundle:
-                found = _of_group(outcome, self._reader.name_here(part.group))
-                if isinstance(found, KafkaTimeout) and not isinstance(outcome, KafkaError):
+                of_group = _of_group(outcome, self._reader.name_here(part.group))
+                if isinstance(of_group, KafkaTimeout) and not isinstance(outcome, KafkaError):
                     self._late.add(part.group)
-                elif not isinstance(found, KafkaError):
+                elif not isinstance(of_group, KafkaError):
                     self._late.discard(part.group)
-                offsets = parts[part]
-                for row in _succeeded((row for row in rows[part.group] if row.target in offsets), found):
-                    row.at_target = offsets[row.target].offset
+                of_part = (row for row in rows[part.group] if row.target in parts[part])
+                for row in _succeeded(of_part, of_group):
+                    row.at_target = parts[part][row.target].offset
                     count += 1
         return count
 
@@ -310,8 +306,7 @@ def _by_act(rows: Iterable[GroupPartition]) -> dict[Act, dict[str, list[GroupPar
     """Return the rows by what was decided, and by group."""
     found: dict[Act, dict[str, list[GroupPartition]]] = {act: {} for act in Act}
     for row in rows:
-        if (act := row.decision.act) is not Act.NOTHING:
-            found[act].setdefault(row.group, []).append(row)
+        found[row.decision.act].setdefault(row.group, []).append(row)
     return found
 
 
@@ -325,10 +320,6 @@ def in_parts(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) ->
     """Divide the offsets of a group, so that each part fits one batch of its coordinator."""
     part: _Offsets = {}
     room, fixed = _COMMIT_BYTES, _OFFSET_BYTES + _size_of(group)
-    longest = max((len(one.metadata) for one in offsets.values()), default=0)
-    if offsets and len(offsets) * (fixed + _LONGEST_NAME + _MOST_BYTES * longest) <= room:
-        yield dict(offsets)  # nearly all
-        return
     for tp, offset in offsets.items():
         size = fixed + len(tp.topic) + _size_of(offset.metadata)
         if part and size > room:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,16 +76,16 @@ def has_other_metadata(at_source: OffsetAndMetadata | None, at_target: OffsetAnd
     return at_source is not None and at_target is not None and at_source.metadata != at_target.metadata
 
 
-def has_moved(rows: Iterable[GroupPartition], at_target: Committed) -> bool:
-    """Return whether a group has offsets on the target that this flow has not written, or that cannot be read now."""
-    return any(_is_of_others(row, at_target) for row in rows)
+def moved_groups(rows: Iterable[GroupPartition], at_target: Mapping[str, Committed | KafkaError]) -> set[str]:
+    """Return the groups that have offsets on the target that this flow has not written, or that cannot be read now."""
+    return {row.group for row in rows if _is_of_others(row, at_target[row.group])}
 
 
-def _is_of_others(row: GroupPartition, at_target: Committed) -> bool:
+def _is_of_others(row: GroupPartition, at_target: Committed | KafkaError) -> bool:
+    if isinstance(at_target, KafkaError) or row.target in at_target.failed:
+        return True
     there = at_target.get(row.target)
-    if there is None:
-        return row.target in at_target.failed
-    return row.intent is None or not row.intent.is_own(there.offset)
+    return there is not None and (row.intent is None or not row.intent.is_own(there.offset))
 
 
 def offset_of(row: GroupPartition) -> OffsetAndMetadata:
@@ -116,20 +116,19 @@ def position_of(
     row: GroupPartition, since_ms: int | None, now_ms: int, *, write: bool, stored_ms: int | None = None
 ) -> GroupPosition:
     """Return ``row`` as a report has it; ``since_ms`` is that of the last report."""
-    act, _, reason = row.decision
-    pending = not write and act in {Act.WRITE, Act.DELETE}
-    held = reason is not None or pending
+    pending = not write and row.decision.act in {Act.WRITE, Act.DELETE}
+    held = row.decision.reason is not None or pending
     return GroupPosition(
         source=row.source,
         target=row.target,
         source_offset=None if row.committed is None else row.committed.offset,
         target_offset=row.at_target,
-        reason=reason,
+        reason=row.decision.reason,
         detail=row.detail,
         continued_at=row.continued_at,
         since_ms=(since_ms or now_ms) if held else None,
         stored_ms=stored_ms,
         pending=pending,
         passed=row.passed,
-        read_again=row.read_again if reason in _COUNTED else NO_COPIES,
+        read_again=row.read_again if row.decision.reason in _COUNTED else NO_COPIES,
     )

@@ -20,8 +20,6 @@ _VERSION: Final = 1
 _encode_json: Final = json.JSONEncoder(separators=(",", ":")).encode
 """As json.dumps(), which makes an encoder for each call."""
 _NO_TIMES: Final[Mapping[int, int]] = {}
-_NO_INTENTS: Final[dict[int, Intent]] = {}
-_NO_TOPICS: Final[dict[str, dict[int, Intent]]] = {}
 
 
 class GroupTopicKey(NamedTuple):
@@ -56,8 +54,7 @@ class StoredIntents:
         """
         self._source_group: Final[Callable[[str], str | None]] = source_group or str
         self._renames: Final = source_group is not None
-        self._intents: dict[str, dict[str, dict[int, Intent]]] = {}
-        """By group, topic and partition."""
+        self._intents: dict[GroupTopicKey, dict[int, Intent]] = {}
         self._times: dict[GroupTopicKey, dict[int, int]] = {}
         """When the position of an intent was stored first (ms since 1970), by partition, where that is known."""
         self._resumed: dict[str, dict[str, Offsets]] = {}
@@ -104,28 +101,15 @@ class StoredIntents:
 
     def put(self, key: GroupTopicKey, intents: Mapping[int, Intent], times: Mapping[int, int] = _NO_TIMES) -> None:
         """Set the intents of a group and topic, and when each position was stored first; without any, forget them."""
-        group, topic = key
         if intents:
-            self._intents.setdefault(group, {})[topic] = dict(intents)
-            self._times[key] = dict(times)
-            return
-        self._times.pop(key, None)
-        topics = self._intents.get(group, {})
-        topics.pop(topic, None)
-        if not topics:
-            self._intents.pop(group, None)
-
-    def update(self, key: GroupTopicKey, intents: Mapping[int, Intent]) -> None:
-        """Set some intents of a group and topic: for the same positions, so that their times stay."""
-        self._intents.setdefault(key.group, {}).setdefault(key.topic, {}).update(intents)
+            self._intents[key], self._times[key] = dict(intents), dict(times)
+        else:
+            self._intents.pop(key, None)
+            self._times.pop(key, None)
 
     def of(self, key: GroupTopicKey) -> Mapping[int, Intent]:
         """Return the intents by partition."""
-        return self._intents.get(key.group, _NO_TOPICS).get(key.topic, _NO_INTENTS)
-
-    def of_group(self, group: str) -> Mapping[str, Mapping[int, Intent]]:
-        """Return the intents of a group, by target topic and partition."""
-        return self._intents.get(group, _NO_TOPICS)
+        return self._intents.get(key, {})
 
     def get(self, group: str, tp: TopicPartition) -> Intent | None:
         """Return the last intent for a target partition."""
@@ -152,6 +136,10 @@ class StoredIntents:
             if time_ms is not None:
                 found[number] = time_ms
         return found
+
+    def resumed(self, group: str, tp: TopicPartition) -> int | None:
+        """Return the target's offset at which the group was resumed by hand."""
+        return self._resumed.get(group, {}).get(tp.topic, {}).get(tp.partition)
 
     def resumed_of(self, group: str) -> dict[str, Offsets]:
         """Return at which offsets of the target the group was resumed by hand, by topic."""
@@ -181,15 +169,16 @@ class StoredIntents:
 
     def groups(self) -> set[str]:
         """Return the groups with intents."""
-        return set(self._intents)
+        return {key.group for key in self._intents}
 
     def partitions(self, is_wanted: Callable[[str], bool] = lambda _: True) -> dict[str, set[TopicPartition]]:
         """Return the target partitions with intents, by group, of those that ``is_wanted``."""
-        return {
-            group: {TopicPartition(topic, number) for topic, intents in topics.items() for number in intents}
-            for group, topics in self._intents.items()
-            if is_wanted(group)
-        }
+        found: dict[str, set[TopicPartition]] = {}
+        for key, intents in self._intents.items():
+            if not is_wanted(key.group):
+                continue
+            found.setdefault(key.group, set()).update(TopicPartition(key.topic, number) for number in intents)
+        return found
 
 
 def encoded(

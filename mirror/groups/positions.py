@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import attrgetter
 from typing import NamedTuple
 
 from mirror.cluster.types import TopicPartition
@@ -15,7 +14,6 @@ from mirror.groups.commit_decision import Position, Reason
 from mirror.relay.offsets.copy_count import NO_COPIES, CopyCount
 from mirror.wire.error_codes import GROUP_IN_USE
 
-_PASSED = attrgetter("passed")
 _MOVED = frozenset({Reason.ACTIVE, Reason.TAKEN_OVER, Reason.BEHIND, Reason.DELETED})
 
 
@@ -98,7 +96,7 @@ class GroupState:
     @cached_property
     def passed(self) -> int:
         """How many records that the group has not read are not behind the positions that the flow gives it."""
-        return sum(map(_PASSED, self.positions))
+        return sum(one.passed for one in self.positions)
 
     @cached_property
     def _oldest_ms(self) -> int | None:
@@ -159,8 +157,7 @@ class GroupsReport:
     def oldest_ms(self) -> int:
         """For how long some group that has not moved has not been in step, or no group could be read."""
         failing_ms = 0 if self.failing_since_ms is None else self.time_ms - self.failing_since_ms
-        behind = (state for state in self.groups.values() if not state.is_in_step)
-        return max(failing_ms, *(state.age_ms(self.time_ms) for state in behind), 0)
+        return max(failing_ms, *(state.age_ms(self.time_ms) for state in self.groups.values()), 0)
 
 
 def reason_of(error: KafkaError) -> Reason:

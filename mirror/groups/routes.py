@@ -149,10 +149,8 @@ class Route:
 
     def only_came_back(self, row: GroupPartition) -> bool:
         """Whether it is certain, without the target's offset, that there is nothing to bring over."""
-        if row.intent is not None or self.theirs is None:
-            return False
         committed = None if row.committed is None else row.committed.offset
-        return is_theirs(self.intent_of_other(row), committed)
+        return row.intent is None and is_theirs(self.intent_of_other(row), committed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +195,10 @@ class Routes:
         reasons: dict[tuple[Route, str, str], str] = {}
         for route, row in parts:
             of = route, row.source.topic, row.target.topic
-            reason = reasons.get(of)
-            if reason is None:
-                reason = reasons[of] = self.also_fed(frozenset(route.flows), row.source.topic, row.target.topic)
-            if reason and row.committed is not None and not row.unread:
-                row.hold(Reason.UNKNOWN, reason)
+            if of not in reasons:
+                reasons[of] = self.also_fed(frozenset(route.flows), row.source.topic, row.target.topic)
+            if reasons[of] and row.committed is not None and not row.unread:
+                row.hold(Reason.UNKNOWN, reasons[of])
 
     def _is_both_directions(self, first: Route, earlier: GroupPartition, route: Route, row: GroupPartition) -> bool:
         return first is self.each[0] and earlier.source == row.source and route.name in self.both_directions

@@ -19,11 +19,11 @@ from mirror.errors import Fenced, KafkaError
 from mirror.groups.clusters import TIMEOUT_MS, FlowAccess, FlowClusters
 from mirror.groups.commit_decision import Reason
 from mirror.groups.commits import GroupCommits
-from mirror.groups.group_partition import GroupPartition, translated_position
+from mirror.groups.group_partition import GroupPartition, moved_groups, translated_position
 from mirror.groups.intents import ResumeKey, encode_key, encode_resumed
 from mirror.groups.positions import GroupsReport
 from mirror.groups.reader import unsupported_state
-from mirror.groups.rounds.deciding import decide_group
+from mirror.groups.rounds.deciding import decide_row
 from mirror.groups.rounds.rows import is_absent, rows_of
 from mirror.groups.rounds.states import GroupStates
 from mirror.groups.rounds.translating import RowTranslation
@@ -66,7 +66,7 @@ class GroupSync(Closing):
             check = LatchCheck(flow.target_options, flow.name, flow.holder)
             writer = FencedWriter(topic, groups_transactional_id(flow.name), TIMEOUT_MS, check=check)
             self._commits: Final = GroupCommits(
-                topic, writer, clusters.target, clusters.of_target, clock, TIMEOUT_MS, rules, settled_ms=interval_ms
+                topic, writer, clusters.target, clusters.of_target, clock, TIMEOUT_MS, rules
             )
             stack.callback(self._commits.close)
             self._routes: Final = open_routes(stack, flow, clusters, rules, partners or Partners(), clock)
@@ -121,9 +121,10 @@ class GroupSync(Closing):
         def is_wanted(name: str) -> bool:
             return self._rules.includes(name) and asked.includes(name, in_step=states.is_settled(name))
 
+        intents = self._intents.partitions(is_wanted)
         wanted = {name for name in listed if is_wanted(name)}
         others = {name for name in wanted if not listed[name].is_supported}
-        known = {name for name in self._intents.groups() if is_wanted(name)}
+        known = intents.keys() - others
         committed = self._of_source.offsets(sorted((wanted | known) - others))
         states.leave_out(
             committed, {name for name in states.over if not is_wanted(name)}, self._brought_over, self._is_copied
@@ -136,18 +137,16 @@ class GroupSync(Closing):
             (route, row)
             for route in self._routes.each
             for group in changed
-            for row in rows_of(route, group, committed[group], self._intents)
+            for row in rows_of(route, group, committed[group], intents.get(group, set()), self._intents)
         )
         logs = self._translate((route, row) for route, row in parts if keep_logs or not route.only_came_back(row))
         rows = [row for _, row in parts]
         # Only now: translations may take minutes, and what a consumer commits meanwhile is not to be overwritten.
         self._of_target.list_groups()
-        by_group: dict[str, list[tuple[Route, GroupPartition]]] = {group: [] for group in changed}
-        for part in parts:
-            by_group[part[1].group].append(part)
-        at_target = self._of_target.stable_offsets(
-            {group: [row.target for _, row in some] for group, some in by_group.items()}
-        )
+        partitions: dict[str, list[TopicPartition]] = {group: [] for group in changed}
+        for row in rows:
+            partitions[row.group].append(row.target)
+        at_target = self._of_target.stable_offsets(partitions)
         if not write:  # another run may have committed since: what it did, it had stored before
             self._commits.read_intents()
             for row in rows:
@@ -156,10 +155,12 @@ class GroupSync(Closing):
             (route, row) for route, row in parts if row.target not in logs and is_absent(row, at_target[row.group])
         )
         self.logs = logs if keep_logs else {}
-        now_ms = self._clock.unix_ms()
-        for group, some in by_group.items():
-            active, resumed = self._of_target.is_active(group), self._intents.resumed_of(group)
-            decide_group(some, at_target[group], logs, now_ms, active=active, resumed=resumed)
+        moved, now_ms = moved_groups(rows, at_target), self._clock.unix_ms()
+        for route, row in parts:
+            row.moved = row.group in moved
+            active, resumed = self._of_target.is_active(row.group), self._intents.resumed(row.group, row.target)
+            there = at_target[row.group]
+            decide_row(row, route, there, logs.get(row.target), now_ms, active=active, resumed=resumed)
         written = self._commits.write(rows) if write else 0
         states.conclude(rows, committed, at_target, self._clock.unix_ms(), None if write else self._stored_ms)
         states.keep(lambda name: name in committed or not is_wanted(name))

@@ -89,9 +89,7 @@ def text(what: str, value: str, of: object = None, encode: Callable[[str], bytes
 def partition(value: object) -> TopicPartition:
     """Check a TopicPartition. A plain ``(topic, partition)`` tuple is converted."""
     if type(value) is TopicPartition and type(value.partition) is int and 0 <= value.partition <= INT32_MAX:
-        name = value.topic  # without the texts of the errors below, which take longer than the checks
-        if not (type(name) is str and 0 < len(name) <= _NAME_LENGTH and name.isascii()):
-            topic(name)
+        topic(value.topic)  # without the texts of the errors below, which take longer than the checks
         return value
     if not isinstance(value, tuple) or len(value) != _PAIR:
         msg = f"a partition must be a TopicPartition(topic, number), not {reprlib.repr(value)}"
@@ -117,18 +115,15 @@ def offset(tp: TopicPartition, value: int | OffsetAndMetadata) -> OffsetAndMetad
     """Check an offset of ``tp``, from 0 to 2^63 - 1, and its metadata. A leader epoch of -1 means none, as in Kafka."""
     if not isinstance(value, OffsetAndMetadata):
         return OffsetAndMetadata(_whole("the offset", value, 0, INT64_MAX, tp))
-    number, epoch, metadata, topic_id = value
-    if epoch is None or (type(epoch) is int and 0 <= epoch <= INT32_MAX):
-        is_plain = topic_id is None and type(metadata) is str and not metadata
-        if is_plain and type(number) is int and 0 <= number <= INT64_MAX:
-            return value  # nearly all
+    epoch = value.leader_epoch
     if epoch is not None and _whole("the leader epoch", epoch, -1, INT32_MAX, tp) < 0:
         epoch = None
-    text("the metadata", metadata, tp)
+    text("the metadata", value.metadata, tp)
+    topic_id = value.topic_id
     if topic_id is not None and not isinstance(topic_id, uuid.UUID):
         msg = f"the topic id of {tp} must be a UUID or None, not {reprlib.repr(topic_id)}"
         raise InvalidArgument(msg)
-    _whole("the offset", number, 0, INT64_MAX, tp)
+    _whole("the offset", value.offset, 0, INT64_MAX, tp)
     return value if epoch is value.leader_epoch else value._replace(leader_epoch=epoch)
 
 

@@ -15,8 +15,7 @@ import typing
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import Field, fields
-from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mirror.errors import ProtocolError
 from mirror.wire.api import Api
@@ -25,7 +24,7 @@ from mirror.wire.kio_import import lean
 from mirror.wire.messages.base import Message, Segment
 from mirror.wire.messages.produce import ProduceRequest
 from mirror.wire.produce_frames import ProduceFrames, decode_plain_response
-from mirror.wire.schema_mapping import PLAIN, cached, check_covered, default, fixed_format, is_string, nested_classes
+from mirror.wire.schema_mapping import PLAIN, cached, check_covered, default, nested_classes
 from mirror.wire.writing import FRAME_HEADER, NO_TAGS, Frame, write_legacy_string, writer_of
 
 with lean():
@@ -90,8 +89,8 @@ _produce_frames: Final = ProduceFrames(_encode_request)
 def read_correlation_id(frame: Buffer) -> int:
     """Return the correlation id of a response frame. Raises ProtocolError if the frame is too short."""
     try:
-        return int(FRAME_HEADER.unpack_from(frame)[0])
-    except struct.error as error:
+        return int(read_int32(memoryview(frame).toreadonly(), 0)[0])
+    except SerialError as error:
         msg = f"a response of {len(frame)} bytes is too short for its header"
         raise ProtocolError(msg) from error
 
@@ -217,8 +216,7 @@ def _field_reader(field: Field[Any], flexible: bool, ours: type[Message] | None,
     optional = is_optional(field) and not tagged
     kind = classify_field(field)
     if isinstance(kind, EntityTupleField):
-        usual = _usual_item(ours, kind.type_) if flexible else None
-        return _array_reader(_reader(ours, kind.type_), flexible, is_optional(field), usual)
+        return _array_reader(_reader(ours, kind.type_), flexible, is_optional(field))
     if isinstance(kind, EntityField):
         if optional:
             msg = f"nullable structs (KIP-893) are not read yet: {field.name}"
@@ -235,66 +233,7 @@ def _field_reader(field: Field[Any], flexible: bool, ours: type[Message] | None,
     return typing.cast("Reader", get_reader(plain or wire_type, flexible, optional and plain is None))
 
 
-class _UsualItem(NamedTuple):
-    """How an item of a list is read at once: one with empty strings and without tagged fields, which nearly all are."""
-
-    size: int
-    unpack: Callable[[memoryview, int], tuple[Any, ...]]
-    """Return the fields of fixed size, and the bytes that say that strings are empty, and that there are no tags."""
-    marks: Callable[[tuple[Any, ...]], Any]
-    usual: Any
-    """What ``marks`` returns of a usual item."""
-    make: Callable[[tuple[Any, ...]], Any]
-
-
-@cached
-def _usual_item(ours: Any, schema: Any) -> _UsualItem | None:
-    """Return how usual items of a flexible version are read; None if they do not have only fields of these kinds."""
-    if ours is None:
-        return None
-    names = [f.name for f in fields(ours)]
-    constants = [default(f) for f in fields(ours)]
-    formats, marks = "", list[int]()
-    places = dict.fromkeys(names, -1)
-    plain = [field for field in fields(schema) if get_field_tag(field) is None]
-    for at, field in enumerate(plain):
-        code = fixed_format(field)
-        if code is None and is_string(field):
-            code = "B"
-            marks.append(at)
-            if field.name in names:
-                constants[names.index(field.name)] = ""
-        elif code is None or code == "?":  # kio refuses bytes that are neither 0 nor 1
-            return None
-        elif field.name in names:
-            places[field.name] = at
-        formats += code
-    marks.append(len(plain))
-    usual = (*(_EMPTY for _ in marks[1:]), 0)
-    # Of what was unpacked with the constants behind it.
-    order = [at if (at := places[name]) >= 0 else len(plain) + 1 + number for number, name in enumerate(names)]
-    pick, behind = _picker(order), tuple(constants)
-    item = struct.Struct(f">{formats}B")
-
-    def make(values: tuple[Any, ...]) -> Any:
-        return ours(*pick(values + behind))
-
-    return _UsualItem(item.size, item.unpack_from, _picker(marks), usual, make)
-
-
-def _picker(places: list[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """Return what picks these items of a tuple, as a tuple."""
-    if len(places) == 1:
-        (place,) = places
-        return lambda values: (values[place],)
-    return itemgetter(*places)
-
-
-_EMPTY: Final = 1
-"""The length byte of an empty string in flexible versions; 0 is null."""
-
-
-def _array_reader(item: Reader, flexible: bool, nullable: bool, usual: _UsualItem | None = None) -> Reader:
+def _array_reader(item: Reader, flexible: bool, nullable: bool) -> Reader:
     read_length = read_compact_array_length if flexible else read_legacy_array_length
 
     def read(view: memoryview, start: int) -> tuple[tuple[Any, ...] | None, int]:
@@ -311,27 +250,14 @@ def _array_reader(item: Reader, flexible: bool, nullable: bool, usual: _UsualIte
         if budget.left < 0:
             most = f"the message's lists may have at most {budget.most} in all"
             raise ProtocolError(f"a list of {count} items at byte {start}, but {most}")
-        items: list[Any] = []
-        if usual is not None:
-            offset = _read_usual(usual, view, offset, count, items)
-        for _ in range(count - len(items)):
+        items = []
+        for _ in range(count):
             value, size = item(view, offset)
             offset += size
             items.append(value)
         return tuple(items), offset - start
 
     return read
-
-
-def _read_usual(usual: _UsualItem, view: memoryview, start: int, count: int, items: list[Any]) -> int:
-    """Append the first items of a list to ``items``, as long as they are usual; return where the next one begins."""
-    size, unpack, marks, wanted, make = usual
-    for offset in range(start, min(start + count * size, len(view) - size + 1), size):
-        values = unpack(view, offset)
-        if marks(values) != wanted:
-            break
-        items.append(make(values))
-    return start + len(items) * size
 
 
 def _compact_records(view: memoryview, offset: int) -> tuple[memoryview | None, int]:

@@ -88,16 +88,5 @@ def fixed_format(field: Field[Any]) -> str | None:
     """Return the code of the struct module for a field of fixed size; None for any other one, and for tagged ones."""
     if get_field_tag(field) is not None or not isinstance(classify_field(field), PrimitiveField):
         return None
-    return item_format(field)
-
-
-def item_format(field: Field[Any]) -> str | None:
-    """Return the code of the struct module for a value of a field, or of its list; None if it has no fixed size."""
     wire_type = get_schema_field_type(field)
     return _FORMATS.get(PLAIN.get(wire_type, wire_type))
-
-
-def is_string(field: Field[Any]) -> bool:
-    """Whether a field is a string, or null, and not tagged."""
-    is_plain = get_field_tag(field) is None and isinstance(classify_field(field), PrimitiveField)
-    return is_plain and get_schema_field_type(field) == "string"

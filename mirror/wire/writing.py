@@ -7,23 +7,14 @@ import struct
 import typing
 from collections.abc import Callable
 from dataclasses import Field, fields
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, Final
 
 from mirror.wire.frames import varint
 from mirror.wire.integers import INT16_MAX
 from mirror.wire.kio_import import lean
 from mirror.wire.messages.base import Message, Records, Segment
-from mirror.wire.schema_mapping import (
-    PLAIN,
-    cached,
-    default,
-    fixed_format,
-    is_string,
-    item_format,
-    nested_classes,
-    schema_default,
-)
+from mirror.wire.schema_mapping import PLAIN, cached, default, fixed_format, nested_classes, schema_default
 
 with lean():
     from kio.serial._introspect import (
@@ -38,12 +29,9 @@ with lean():
     from kio.serial._serialize import get_writer
 
 Writer = Callable[["Frame", Any], None]
-Packer = Callable[[Any], bytes | None]
 
 FRAME_HEADER: Final = struct.Struct(">i")
 NO_TAGS: Final = b"\0"
-_EMPTY: Final = 1
-"""The length byte of an empty string in flexible versions."""
 _LEGACY_LENGTH: Final = struct.Struct(">h")
 
 
@@ -152,9 +140,8 @@ def _field_writer(field: Field[Any], flexible: bool, ours: type[Message] | None)
     kind = classify_field(field)
     if isinstance(kind, EntityTupleField):
         # A field declared as plain Message is always sent empty by this client.
-        is_empty = ours in {None, Message}
-        item = _unsupported_item if is_empty else writer_of(ours, kind.type_)
-        return _array_writer(item, flexible, None if is_empty or not flexible else _usual_packer(ours, kind.type_))
+        item = _unsupported_item if ours in {None, Message} else writer_of(ours, kind.type_)
+        return _array_writer(item, flexible)
     if isinstance(kind, EntityField):
         if ours is None:
             msg = f"the struct {field.name} has no message class"
@@ -164,9 +151,7 @@ def _field_writer(field: Field[Any], flexible: bool, ours: type[Message] | None)
     if wire_type == "records":
         return _write_records if flexible else _write_legacy_records
     if isinstance(kind, PrimitiveTupleField):
-        code = item_format(field)
-        item = _primitive_writer(wire_type, flexible, optional=False)
-        return _array_writer(item, flexible) if code is None else _numbers_writer(code, flexible)
+        return _array_writer(_primitive_writer(wire_type, flexible, optional=False), flexible)
     return _primitive_writer(wire_type, flexible, optional=optional)
 
 
@@ -206,63 +191,16 @@ def write_legacy_string(frame: Frame, value: str | None) -> None:
     frame.write(_LEGACY_LENGTH.pack(-1 if value is None else len(data)) + data)
 
 
-def _array_writer(item: Writer, flexible: bool, pack: Packer | None = None) -> Writer:
-    write_length = _write_compact_length if flexible else _write_legacy_length
-
+def _array_writer(item: Writer, flexible: bool) -> Writer:
     def write(frame: Frame, values: tuple[Any, ...] | None) -> None:
-        write_length(frame, values)
+        if flexible:
+            frame.write(varint(0 if values is None else len(values) + 1))
+        else:
+            frame.write(FRAME_HEADER.pack(-1 if values is None else len(values)))
         for value in values or ():
-            if pack is not None and (data := pack(value)) is not None:
-                frame.write(data)
-            else:
-                item(frame, value)
+            item(frame, value)
 
     return write
-
-
-def _usual_packer(ours: Any, schema: Any) -> Packer | None:
-    """Return what packs an item of a list at once; None if it has not only fields of fixed size, and strings.
-
-    That is for flexible versions, and it returns None for an item whose strings are not empty, which few are.
-    """
-    own, given = {f.name for f in fields(ours)}, fields(schema)
-    strings = [at for at, field in enumerate(given) if is_string(field)]
-    codes = ["B" if at in strings else fixed_format(field) for at, field in enumerate(given)]
-    if None in codes or len(given) == 1 or any(field.name not in own for field in given):
-        return None
-    pack = struct.Struct(">" + "".join(code or "" for code in codes) + "B").pack
-    get = attrgetter(*(field.name for field in given))
-    if not strings:
-        return lambda message: pack(*get(message), 0)
-    texts = itemgetter(*strings)
-    empty = "" if len(strings) == 1 else ("",) * len(strings)
-    order = itemgetter(*(len(given) if at in strings else at for at in range(len(given))))
-
-    def pack_usual(message: Any) -> bytes | None:
-        values = get(message)
-        return pack(*order((*values, _EMPTY)), 0) if texts(values) == empty else None
-
-    return pack_usual
-
-
-def _numbers_writer(code: str, flexible: bool) -> Writer:
-    """Return what writes a list of numbers at once; ``code`` is that of the struct module for one of them."""
-    write_length = _write_compact_length if flexible else _write_legacy_length
-
-    def write(frame: Frame, values: tuple[Any, ...] | None) -> None:
-        write_length(frame, values)
-        if values:
-            frame.write(struct.pack(f">{len(values)}{code}", *values))
-
-    return write
-
-
-def _write_compact_length(frame: Frame, values: tuple[Any, ...] | None) -> None:
-    frame.write(varint(0 if values is None else len(values) + 1))
-
-
-def _write_legacy_length(frame: Frame, values: tuple[Any, ...] | None) -> None:
-    frame.write(FRAME_HEADER.pack(-1 if values is None else len(values)))
 
 
 def _unsupported_item(_frame: Frame, value: Any) -> None:

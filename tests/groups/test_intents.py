@@ -118,14 +118,14 @@ def test_a_later_record_replaces_an_earlier_one_of_its_key() -> None:
     tp = TopicPartition("paris.t", 0)
     assert found.get("g", tp) == second
     assert found.get("g", TopicPartition("paris.t", 1)) is None
-    assert found.resumed_of("g") == {"paris.t": {0: 7}}
-    assert found.resumed_of("other") == {}
+    assert found.resumed("g", tp) == 7
+    assert found.resumed("other", tp) is None
     assert found.partitions() == {"g": {tp}}
     found.take(encode_key(key), None, next(offsets))
     assert found.get("g", tp) is None
     assert found.partitions() == {}
     found.clear()
-    assert found.resumed_of("g") == {}
+    assert found.resumed("g", tp) is None
 
 
 def test_a_record_that_is_read_late_does_not_replace_what_was_written_after_it() -> None:
@@ -137,10 +137,10 @@ def test_a_record_that_is_read_late_does_not_replace_what_was_written_after_it()
     for offset in (7, 12):
         found.take(encode_key(key), encode_intents({0: Intent(1, 2)}), offset)
         found.take(encode_key(ResumeKey("g")), None, offset)
-    assert (found.get("g", tp), found.resumed_of("g")) == (mine, resumed)
+    assert (found.get("g", tp), found.resumed("g", tp)) == (mine, 9)
     found.take(encode_key(key), encode_intents({0: Intent(5, 6)}), 14)
     found.take(encode_key(ResumeKey("g")), None, 15)
-    assert (found.get("g", tp), found.resumed_of("g")) == (Intent(5, 6), {})
+    assert (found.get("g", tp), found.resumed("g", tp)) == (Intent(5, 6), None)
 
 
 def test_an_intent_ends_the_resume_of_its_partition_only() -> None:
@@ -154,7 +154,7 @@ def test_an_intent_ends_the_resume_of_its_partition_only() -> None:
     found.put_resumed("g", {"t": {0: 7}})
     assert found.resumed_after({key: {0: Intent(3, 4)}}) == {"g": {}}
     found.put_resumed("g", {})
-    assert found.resumed_of("g") == {}
+    assert found.resumed("g", TopicPartition("t", 0)) is None
 
 
 @pytest.mark.parametrize(

@@ -139,31 +139,6 @@ def test_a_round_stores_with_its_intents_that_the_commits_before_have_succeeded(
     assert len(site.pair.target.calls(Api.END_TXN)) == before
 
 
-def test_beside_a_copy_a_success_is_stored_an_interval_later_and_known_at_once(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A group that commits again by then costs one record, not two."""
-    sync, clock = site.sync(interval_ms=10_000), FakeClock()
-    monkeypatch.setattr(sync._commits, "_clock", clock)
-    for offset in (100, 137):
-        site.commit(offset)
-        sync.round()
-    clock.advance(9_999)
-    before = len(site.pair.target.calls(Api.END_TXN))
-    sync.round()
-    assert len(site.pair.target.calls(Api.END_TXN)) == before
-    assert _stored(site) == Intent(137, 111, 100, 80, 0)
-    clock.advance(1)
-    sync.round()
-    assert _stored(site) == Intent(137, 111, epoch=0)
-    site.commit(147)
-    sync.round()
-    site.commit_on_target(111)
-    site.commit(200)
-    assert only(sync.round()).reason is Reason.TAKEN_OVER
-    assert site.at_target() == 111
-
-
 def test_a_position_whose_commit_was_refused_stays_the_flow_s_own(site: Site) -> None:
     sync = site.sync()
     site.commit(100)

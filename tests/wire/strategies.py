@@ -65,7 +65,7 @@ def _plain(kind: str) -> st.SearchStrategy[Any]:  # noqa: PLR0911 - a table by k
     if kind == "bool":
         return st.booleans()
     if kind == "string":
-        return st.just("") | st.text(max_size=12)
+        return st.text(max_size=12)
     if kind in {"records", "bytes"}:
         return st.binary(max_size=200)
     if kind == "uuid":

@@ -16,15 +16,6 @@ from mirror.wire import codec
 from mirror.wire.api import Api
 from mirror.wire.messages.base import Records
 from mirror.wire.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
-from mirror.wire.messages.groups import (
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitTopic,
-    OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
-)
 from mirror.wire.messages.produce import ProducePartition, ProduceRequest, ProduceTopic
 from tests.fakes.server_codec import decode_request, encode_response, to_message
 from tests.wire.strategies import IDS, VERSIONS, entities, request_schema, response_schema
@@ -108,24 +99,6 @@ def test_unknown_tagged_fields_are_passed_over() -> None:
     assert codec.decode_response(Api.FETCH, 16, frame) == codec.decode_response(
         Api.FETCH, 16, bytearray(encode_response(Api.FETCH, 16, 1, body)[4:])
     )
-
-
-@pytest.mark.parametrize("odd", range(5))
-def test_an_item_with_a_text_is_read_and_written_among_those_without(odd: int) -> None:
-    """Those without are read and written at once."""
-    texts = ["t" if number == odd else "" for number in range(4)]
-    parts = [OffsetFetchResponsePartition(number, 2**40 + number, 7, text) for number, text in enumerate(texts)]
-    topic = OffsetFetchResponseTopic("t", tuple(parts))
-    body = OffsetFetchResponse((OffsetFetchResponseGroup("g", (topic,)), OffsetFetchResponseGroup("h", (topic,))))
-    frame = bytearray(encode_response(Api.OFFSET_FETCH, 9, 1, body)[4:])
-    assert codec.decode_response(Api.OFFSET_FETCH, 9, frame) == body
-    for size in range(len(frame)):
-        with pytest.raises(ProtocolError):
-            codec.decode_response(Api.OFFSET_FETCH, 9, frame[:size])
-    wanted = OffsetCommitTopic("t", tuple(OffsetCommitPartition(n, 2**40 + n, 7, text) for n, text in enumerate(texts)))
-    request = OffsetCommitRequest("g", (wanted, wanted))
-    sent = b"".join(bytes(segment) for segment in codec.encode_request(Api.OFFSET_COMMIT, 9, 1, "c", request))
-    assert decode_request(sent[4:])[3] == request
 
 
 def test_null_in_the_place_of_a_list_is_refused_where_it_cannot_be() -> None:

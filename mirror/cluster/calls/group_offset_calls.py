@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Final
 
 from mirror.cluster.calls.keyed_call import GroupsCall, KeyedCall, coordinator
 from mirror.cluster.calls.offset_calls import by_topic
@@ -32,8 +31,6 @@ from mirror.wire.messages.groups import (
     OffsetFetchResponsePartition,
     OffsetFetchTopic,
 )
-
-_NO_CODES: Final[Mapping[int, int]] = {}
 
 
 class GroupOffsets(GroupCall[dict[TopicPartition, OffsetAndMetadata]]):
@@ -147,9 +144,8 @@ class OffsetsOfGroups(GroupsCall[Outcomes[TopicPartition, OffsetAndMetadata]]):
         found: dict[TopicPartition, OffsetAndMetadata] = {}
         failed: dict[TopicPartition, KafkaError] = {}
         for topic in group.topics:
-            name = topic.name
             for entry in topic.partitions:
-                tp = TopicPartition(name, entry.partition_index)
+                tp = TopicPartition(topic.name, entry.partition_index)
                 if entry.error_code:
                     what = f"{self.describe(group.group_id)}, {tp}"
                     failed[tp] = broker_error(entry.error_code, what, needs=self.needs)
@@ -306,10 +302,12 @@ class CommitOffsetsOfGroups(GroupsCall[Outcomes[TopicPartition, None]]):
         """Set the result of the group."""
         (group,) = keys
         wanted = self._offsets[group]
-        by_name = {
-            topic.name: {one.partition_index: one.error_code for one in topic.partitions} for topic in response.topics
+        codes = {
+            tp: entry.error_code
+            for topic in response.topics
+            for entry in topic.partitions
+            if (tp := TopicPartition(topic.name, entry.partition_index)) in wanted
         }
-        codes = {tp: code for tp in wanted if (code := by_name.get(tp.topic, _NO_CODES).get(tp.partition)) is not None}
         failed = {
             tp: broker_error(code, f"{self.describe(group)}, {tp}", needs=self.needs)
             for tp, code in codes.items()
@@ -319,8 +317,7 @@ class CommitOffsetsOfGroups(GroupsCall[Outcomes[TopicPartition, None]]):
         if again:
             self.set_waiting(group, again[0])
         elif len(codes) == len(wanted):
-            done = {tp: None for tp in codes if tp not in failed} if failed else dict.fromkeys(wanted)
-            self.set_result(group, 0, Outcomes(done, failed))
+            self.set_result(group, 0, Outcomes({tp: None for tp in codes if tp not in failed}, failed))
         return self.unresolved(keys)
 
 

@@ -5,51 +5,32 @@ What is decided of these facts is in ``commit_decision.py``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-
-from mirror.cluster.types import TopicPartition
 from mirror.errors import KafkaError
 from mirror.groups.bundles import Committed
 from mirror.groups.commit_decision import Act, Observed, Reason, decide, next_intent, passed_text
-from mirror.groups.group_partition import GroupPartition, has_moved, has_other_metadata
+from mirror.groups.group_partition import GroupPartition, has_other_metadata
 from mirror.groups.other_direction import came_back, has_left
 from mirror.groups.routes import Route
 from mirror.groups.translation.logs import PartitionLogs
 
 
-def decide_group(
-    parts: Collection[tuple[Route, GroupPartition]],
-    at_target: Committed | KafkaError,
-    logs: Mapping[TopicPartition, PartitionLogs],
-    now_ms: int,
-    *,
-    active: bool,
-    resumed: Mapping[str, Mapping[int, int]],
-) -> None:
-    """Decide what to do about the rows of a group, from what it has on the target, at ``now_ms`` since 1970.
-
-    ``active``: the group has members on the target. ``resumed`` are the offsets of :class:`Observed`, by topic.
-    """
-    if isinstance(at_target, KafkaError):
-        return
-    moved = has_moved((row for _, row in parts), at_target)
-    for route, row in parts:
-        row.moved = moved
-        at = resumed[row.target.topic].get(row.target.partition) if row.target.topic in resumed else None
-        _decide_row(row, route, at_target, logs.get(row.target), now_ms, active=active, resumed=at)
-
-
-def _decide_row(
+def decide_row(
     row: GroupPartition,
     route: Route,
-    at_target: Committed,
+    at_target: Committed | KafkaError,
     logs: PartitionLogs | None,
     now_ms: int,
     *,
     active: bool,
     resumed: int | None,
 ) -> None:
-    if at_target.failed and row.target in at_target.failed:
+    """Decide what to do about a row, from what its group has committed on the target, at ``now_ms`` since 1970.
+
+    ``active``: the group has members on the target. ``resumed`` is as :class:`Observed` has it.
+    """
+    if isinstance(at_target, KafkaError):
+        return
+    if row.target in at_target.failed:
         row.fail("on the target", at_target.failed[row.target])
         return
     there = at_target.get(row.target)
@@ -57,17 +38,15 @@ def _decide_row(
     if row.translation is None or logs is None:
         return
     theirs = route.intent_of_other(row)
-    both = route.is_both_directions
-    if theirs is not None:
-        committed = None if row.committed is None else row.committed.offset
-        returned = came_back(theirs, row.intent, committed, row.at_target, now_ms, both_directions=both)
-        if returned is not None:
-            row.decision = returned
-            return
-    intent, standing = row.intent, None
-    if intent is not None and row.at_target is not None:
+    committed = None if row.committed is None else row.committed.offset
+    returned = came_back(theirs, row.intent, committed, row.at_target, now_ms, both_directions=route.is_both_directions)
+    if returned is not None:
+        row.decision = returned
+        return
+    standing = None
+    if row.intent is not None and row.at_target is not None:
         # Of what is behind its own offset, the intent does not say in which epoch the log had reached that.
-        standing = logs.standing(min(row.at_target, intent.target), intent.epoch)
+        standing = logs.standing(min(row.at_target, row.intent.target), row.intent.epoch)
     row.seen = Observed(
         source=row.continued_at,
         target=row.at_target,
@@ -78,24 +57,23 @@ def _decide_row(
         passed=row.passed,
         moved=row.moved,
         waits_for_back=logs.waits_for_back(row.translation),
-        intent=None if intent is None else intent.at(now_ms),
+        intent=None if row.intent is None else row.intent.at(now_ms),
         resumed=resumed,
-        left=theirs is not None and has_left(theirs, intent, row.at_target),
+        left=has_left(theirs, row.intent, row.at_target),
         left_from=None if theirs is None else theirs.source,
-        both_directions=both,
+        both_directions=route.is_both_directions,
         other_metadata=has_other_metadata(row.committed, there),
         active=active,
         standing=standing,
     )
     row.decision = decide(row.seen, delete=route.delete and not logs.kept_because)
-    decision = row.decision
-    if decision.reason is not None:
+    if row.decision.reason is not None:
         row.detail = _detail(row, route, logs) or row.detail
-    position = decision.position
+    position = row.decision.position
     goes_on_at = row.at_target if position is None else position.target
     if row.continued_at is not None and goes_on_at is not None:
         row.read_again = logs.read_again(row.continued_at, goes_on_at)
-    if decision.act is Act.WRITE and position is not None:
+    if row.decision.act is Act.WRITE and position is not None:
         epoch = logs.epoch_at(position.target)
         row.intent = next_intent(row.seen, position, epoch=epoch, now_ms=now_ms)
 
