@@ -187,7 +187,7 @@ $(PROMETHEUS)/usr/bin/promtool:
 		{ echo 'Debian has no package prometheus for us: put prometheus and promtool on the PATH' >&2; exit 1; }
 	@dpkg-deb --extract $(PROMETHEUS)/prometheus_*.deb $(PROMETHEUS)
 
-bench: brokers ## this project beside MirrorMaker 2, Spark and others (hours, idle machine; goes on where it ended: ARGUMENTS="--within 60")
+bench: brokers ## this project beside MirrorMaker 2, Spark and others (five hours, idle machine; goes on where it ended: ARGUMENTS="--within 60", --plan)
 	PYTHONPATH=. $(BIN)/python -m tests.benchmarks.side_by_side $(ARGUMENTS)
 
 parts: brokers ## measure single parts: runs every bench_*.py in tests/benchmarks (takes minutes, wants an idle machine)

@@ -41,9 +41,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from mirror.client import Admin, OffsetAndMetadata
 from mirror.client import TopicPartition as Tp
 from mirror.sandbox.cluster import Cluster
-from tests.benchmarks.bench_latency import BROKERS, COPY, TOPIC, Load, create, our_stream
+from tests.benchmarks.bench_latency import BROKERS, COPY, PARTITIONS, TOPIC, Load, create, our_stream
+from tests.benchmarks.brokers import cluster
 from tests.benchmarks.group_load import Commits, Committing, Feeding, commits_of
 from tests.benchmarks.mirrormaker import mirrormaker, properties
+from tests.benchmarks.side_by_side.mirrormaker_settings import java
 
 WARM_S: Final = 20.0
 START_WITHIN_S: Final = 120.0
@@ -67,7 +69,7 @@ def ours(interval_ms: int, load: Load) -> contextlib.AbstractContextManager[int]
 
 @contextlib.contextmanager
 def theirs(interval_ms: int, load: Load) -> Iterator[int]:
-    settings = properties(load.source, load.target, TOPIC, exactly_once=False, tasks=4)
+    settings = properties(load.source, load.target, TOPIC, exactly_once=False, tasks=PARTITIONS)
     if interval_ms:
         settings |= {
             "a->b.groups": "g-.*",
@@ -78,7 +80,7 @@ def theirs(interval_ms: int, load: Load) -> Iterator[int]:
             "a->b.refresh.groups.interval.seconds": "5",
             "a->b.offset.lag.max": "0",
         }
-    with mirrormaker(load.folder, settings) as process:
+    with mirrormaker(load.folder, settings, heap=java(PARTITIONS)) as process:
         yield process.pid
 
 
@@ -180,8 +182,8 @@ def between_rounds(target: Commits) -> float:
 def measure(copier: Copier, groups: int, partitions: int, rate: int, seconds: float) -> dict[str, float]:
     names = [f"g-{number}" for number in range(groups)]
     with (
-        Cluster(properties=BROKERS) as a,
-        Cluster(properties=BROKERS) as b,
+        cluster(properties=BROKERS) as a,
+        cluster(properties=BROKERS) as b,
         tempfile.TemporaryDirectory(prefix="groups-") as folder,
     ):
         create(a.bootstrap_servers, TOPIC, partitions)

@@ -7,7 +7,7 @@ NAME: ``mirror`` (`mirror stream` as it comes), ``mirror-sequences``, ``mirror-t
 ``task-sequences``, ``task-transactions`` and ``task`` (at least once), which are one task in a process of its own
 without Spark; ``mirrormaker`` (MirrorMaker 2 with exactly-once support),
 ``mirrormaker-default`` (as it comes) and ``mirrormaker-low-latency`` (with exactly-once support, a producer that does
-not linger, and the heap of its own script); ``plain-spark`` (micro-batches), ``plain-spark-real-time`` (real-time mode,
+not linger); ``plain-spark`` (micro-batches), ``plain-spark-real-time`` (real-time mode,
 which commits each 5 minutes by default) and ``plain-spark-real-time-shortest`` (each 5 s). They run one after the
 other, on clusters of their own, and may be repeated; by default ``mirror`` and ``mirrormaker``.
 
@@ -43,9 +43,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from mirror.sandbox.cluster import HEAP as HEAP_OF_BROKERS
 from mirror.sandbox.cluster import Cluster
-from tests.benchmarks.mirrormaker import HEAP, NO_LINGER, mirrormaker, properties
+from tests.benchmarks.brokers import cluster
+from tests.benchmarks.mirrormaker import NO_LINGER, mirrormaker, properties
 from tests.benchmarks.plain_spark import command as plain
-from tests.benchmarks.side_by_side.mirrormaker_settings import JAVA
+from tests.benchmarks.side_by_side.mirrormaker_settings import java
 
 PARTITIONS: Final = 4
 BROKERS: Final = {"log.index.size.max.bytes": "262144"}
@@ -58,6 +59,8 @@ TOPIC: Final = "orders"
 COPY: Final = f"a.{TOPIC}"
 MOST_OFFSETS: Final = 100_000
 """Of a micro-batch of plain Spark: this bounds what a failure makes it write again."""
+_MOST_SLOTS: Final = 16
+"""Of micro-batches, for one JVM on two cores."""
 RESULTS: Final = Path(__file__).with_name("results-latency.json")
 _PORTION: Final = 2_000
 """A controller takes no request that makes 10,000 records, and a partition makes one."""
@@ -201,13 +204,15 @@ def their_stream(exactly_once: bool, load: Load, *, low_latency: bool = False) -
     settings = properties(load.source, load.target, TOPIC, exactly_once=exactly_once, tasks=PARTITIONS)
     if low_latency:
         settings |= NO_LINGER
-    with mirrormaker(load.folder, settings, heap=JAVA if low_latency else HEAP) as process:
+    with mirrormaker(load.folder, settings, heap=java(PARTITIONS)) as process:
         yield process.pid
 
 
 def plain_spark(trigger: dict[str, str], load: Load) -> contextlib.AbstractContextManager[int]:
     """Spark alone, whose producer does not linger by default. Started again it goes on by its checkpoint."""
-    checkpoint, master = str(load.folder / "checkpoint"), f"local[{load.partitions}]"
+    # Real-time mode needs a slot for each partition.
+    slots = load.partitions if "realTime" in trigger else min(load.partitions, _MOST_SLOTS)
+    checkpoint, master = str(load.folder / "checkpoint"), f"local[{slots}]"
     asked = plain.PlainSpark(
         *(load.source, load.target, TOPIC, COPY, checkpoint, trigger), master=master, most_offsets=MOST_OFFSETS
     )
@@ -302,8 +307,8 @@ def fed(
     ``most_read``: of more partitions than that so many are read.
     """
     with (
-        Cluster(properties=BROKERS, heap=heap) as a,
-        Cluster(properties=BROKERS, heap=heap) as b,
+        cluster(properties=BROKERS, heap=heap) as a,
+        cluster(properties=BROKERS, heap=heap) as b,
         tempfile.TemporaryDirectory(prefix="latency-") as folder,
     ):
         create(a.bootstrap_servers, TOPIC, partitions)

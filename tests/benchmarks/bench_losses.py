@@ -44,14 +44,15 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from mirror.sandbox.cluster import Cluster
 from mirror.wire.decompress import NAMES as CODECS
 from mirror.wire.records import Batch
 from tests.benchmarks.bench_latency import COPY, PARTITIONS, STREAMS, TOPIC, Load, create, our_stream
 from tests.benchmarks.bench_recovery import kill
+from tests.benchmarks.brokers import cluster
 from tests.benchmarks.mirrormaker import mirrormaker, properties
 from tests.benchmarks.side_by_side.fetching import fetch_all
 from tests.benchmarks.side_by_side.links import LATEST, READ_UNCOMMITTED, Offsets, Topic
+from tests.benchmarks.side_by_side.mirrormaker_settings import java
 
 Start = Callable[[Load], contextlib.AbstractContextManager[int]]
 RESULTS: Final = Path(__file__).with_name("results-losses.json")
@@ -98,7 +99,7 @@ _THEIRS: Final = {
 @contextlib.contextmanager
 def _their_stream(load: Load) -> Iterator[int]:
     settings = properties(load.source, load.target, TOPIC, exactly_once=True, tasks=PARTITIONS) | _THEIRS
-    with mirrormaker(load.folder, settings) as process:
+    with mirrormaker(load.folder, settings, heap=java(PARTITIONS)) as process:
         yield process.pid
 
 
@@ -188,8 +189,8 @@ def differences(source: Sequence[Seen], target: Sequence[Seen]) -> dict[str, int
 
 def _kept(copier: Copier) -> dict[str, Any]:
     with (
-        Cluster(properties=_GUARDED) as a,
-        Cluster(properties=_GUARDED) as b,
+        cluster(properties=_GUARDED) as a,
+        cluster(properties=_GUARDED) as b,
         tempfile.TemporaryDirectory(prefix="losses-") as folder,
     ):
         source, target = a.bootstrap_servers, b.bootstrap_servers
@@ -326,7 +327,7 @@ def _await(holds: Callable[[], bool], within_s: float) -> None:
 
 
 def _killed(copier: Copier, records: int) -> dict[str, int]:
-    with Cluster() as a, Cluster() as b, tempfile.TemporaryDirectory(prefix="losses-") as folder:
+    with cluster() as a, cluster() as b, tempfile.TemporaryDirectory(prefix="losses-") as folder:
         source, target = a.bootstrap_servers, b.bootstrap_servers
         create(source, TOPIC, PARTITIONS)
         create(target, COPY, PARTITIONS)

@@ -31,6 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from mirror.sandbox.cluster import Cluster
 from tests.benchmarks.bench_latency import BROKERS
 from tests.benchmarks.bench_new_topics import HEAP
+from tests.benchmarks.brokers import cluster
 from tests.benchmarks.side_by_side.metering import Meter, Sample
 
 RESULTS: Final = Path(__file__).with_name("results-quiet-partitions.json")
@@ -149,8 +150,8 @@ def costs(samples: list[Sample]) -> dict[str, Any]:
 def measure(partitions: int, rounds: int) -> dict[str, Any]:
     found: dict[str, Any] = {"first run, a record in each": [], "one of a hundred": [], "nothing new": []}
     with (
-        Cluster(properties=BROKERS, heap=HEAP) as source,
-        Cluster(properties=BROKERS, heap=HEAP) as target,
+        cluster(properties=BROKERS, heap=HEAP) as source,
+        cluster(properties=BROKERS, heap=HEAP) as target,
         tempfile.TemporaryDirectory(prefix="quiet-") as folder,
     ):
         site = Site(source, target, Path(folder), partitions)

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from mirror.sandbox.fetch import KAFKA_VERSION, class_path, fetch, pinned_jars
+from mirror.sandbox.fetch import class_path, fetch, pinned_jars
 from mirror.sandbox.folders import cache_folder
 from mirror.sandbox.java import find_java
 from mirror.sandbox.node import render
 from mirror.sandbox.process import Process, launch, stop
 
+VERSION: Final = "4.3.0"
 _HERE: Final = Path(__file__).parent
 HEAP: Final = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC")
 GRACE_S: Final = 15.0
@@ -55,10 +56,16 @@ def properties(source: str, target: str, topics: str, *, exactly_once: bool, tas
 def mirrormaker_jars() -> list[Path]:
     """MirrorMaker 2's class path; downloaded the first time."""
     return fetch(
-        cache_folder() / f"mirrormaker-{KAFKA_VERSION}",
+        cache_folder() / f"mirrormaker-{VERSION}",
         ivy=_HERE / "mirrormaker.xml",
         pinned=pinned_jars(_HERE / "mirrormaker.sha256"),
     )
+
+
+def mirrormaker_command(file: Path, java: Sequence[str]) -> list[str | Path]:
+    """The words that start it with the properties in ``file``; ``java`` are options of its JVM."""
+    main = "org.apache.kafka.connect.mirror.MirrorMaker"
+    return [find_java().path, *java, LOGGING, "-cp", class_path(mirrormaker_jars()), main, file]
 
 
 @contextlib.contextmanager
@@ -66,9 +73,7 @@ def mirrormaker(folder: Path, settings: Mapping[str, str], *, heap: Sequence[str
     """Running while the block runs; ``folder`` gets its settings and log, ``heap`` are options of its JVM."""
     file = folder / "mm2.properties"
     file.write_text(render(settings), encoding="ascii")
-    main = "org.apache.kafka.connect.mirror.MirrorMaker"
-    command: list[str | Path] = [find_java().path, *heap, LOGGING, "-cp", class_path(mirrormaker_jars()), main, file]
-    process = launch(command, output=folder / "mm2.log", outlives_owner=False)
+    process = launch(mirrormaker_command(file, heap), output=folder / "mm2.log", outlives_owner=False)
     try:
         yield process
     finally:

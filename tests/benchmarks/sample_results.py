@@ -40,7 +40,7 @@ def invocation(commit: str = COMMIT, *, clean: bool = True) -> dict[str, Any]:
         "clean": clean,
         "arguments": ["--rounds", "3"],
         "machine": {"cores": 2, "memory_gb": 24.0, "cpu": "an example", "kernel": "6.1"},
-        "versions": {"kafka": "4.3.0", "mirror": "0.1.0"},
+        "versions": {"kafka": "4.4.0", "mirror": "0.1.0", "java": "17", "python": "3.11", "spark": "4.3"},
         "started": "2026-11-22T02:00:00+00:00",
         "seed": 1,
     }
@@ -82,8 +82,14 @@ def results(workloads: str = "abcdefghij", rounds: int = 3) -> dict[str, Any]:
         "groups": [
             {"copier": copier, "round": 1, "groups": 1_000, "partitions": 10, "interval_ms": 1_000, "p50": 9_000.0}
             | {"p99": 16_000.0, "max": 18_000.0, "missing": 0, "copier_cpu": 0.4, "invocation": 0}
-            | {"source_broker_cpu": 0.2, "target_broker_cpu": 0.3}
-            for copier in ("mirror-exactly-once", "mirrormaker-exactly-once")
+            | {"source_broker_cpu": 0.2, "target_broker_cpu": 0.3, "between_rounds": 1_100.0}
+            for copier in ("mirror-exactly-once", "mirrormaker-default")
+        ],
+        "loads": [
+            {"copier": copier, "round": 1, "partitions": 1_000, "rate": 250, "seconds": 20.0, "epoch_ms": 60_000}
+            | {"p50": p50, "p99": 4 * p50, "max": 9 * p50, "missing": 0, "copier_cpu_s": 5.0, "invocation": 0}
+            | {"source_cpu_s": 2.0, "target_cpu_s": 8.0}
+            for copier, p50 in (("mirror-sequences", 10.0), ("mirrormaker-default", 40.0), ("plain-spark", 80.0))
         ],
         "losses": [
             {"copier": "mirror-exactly-once", "round": 1, **KEPT, "invocation": 0},

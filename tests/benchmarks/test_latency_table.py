@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.benchmarks import sample_results
+from tests.benchmarks.latency_table.page import page
+from tests.benchmarks.side_by_side.figures import Results
 
-from tests.benchmarks.latency_table.__main__ import FILE, OtherCommitError, begin, is_done
-from tests.benchmarks.latency_table.page import PAGE, page
 
-MEASURED = {
-    "commit": "0123456789abcdef",
-    "clean": True,
-    "started": "2026-11-23T10:00:00+00:00",
-    "machine": {"cores": 2, "cpu": "some", "memory_gb": 8.0},
-    "versions": {"kafka": "4.3.0", "java": "17", "python": "3.11", "spark": "4.3"},
-}
+def page_of(*runs: dict[str, Any]) -> str:
+    return page(Results.of(sample_results.results("") | {"loads": runs}))
 
 
 def run(copier: str, number: int, p50: float, **others: Any) -> dict[str, Any]:
@@ -27,16 +20,11 @@ def run(copier: str, number: int, p50: float, **others: Any) -> dict[str, Any]:
     return {"copier": copier, "round": number, **case, **figures, **brokers, **others}
 
 
-def test_the_page_says_what_was_measured() -> None:
-    """It fails for an edit by hand, and for a measurement that was not published."""
-    assert PAGE.read_text(encoding="utf-8") == page(json.loads(FILE.read_text(encoding="utf-8")))
-
-
 def test_figures_are_medians_and_their_ratios() -> None:
     ours = [run("mirror-sequences", number, p50) for number, p50 in ((1, 7.0), (2, 5.0), (3, 6.0))]
     theirs = [run("mirrormaker-default", number, p50) for number, p50 in ((1, 9.0), (2, 8.0), (3, 50.0))]
     at_least_once = [run("mirror-at-least-once", number, 6.0, target_cpu_s=7.0) for number in (1, 2, 3)]
-    text = page({"measured": MEASURED, "runs": [*ours, *theirs, *at_least_once]})
+    text = page_of(*ours, *theirs, *at_least_once)
     title = "300 partitions, 150 records a second, 20 s"
     assert f"| {title} | p50, to MirrorMaker 2's defaults | at most 1 | 0.67 | 0.12 to 0.78 | 3 | met |" in text
     assert (
@@ -49,18 +37,6 @@ def test_figures_are_medians_and_their_ratios() -> None:
 def test_runs_that_failed_or_lack_records_are_named() -> None:
     failed = {key: value for key, value in run("mirrormaker", 1, 1.0).items() if key not in {"p50", "p99"}}
     runs = [failed | {"failed": "AssertionError: no"}, run("mirror-sequences", 2, 5.0, missing=-3)]
-    text = page({"measured": MEASURED, "runs": runs})
+    text = page_of(*runs)
     assert "round 1, MirrorMaker 2, exactly-once support: failed, counts in no figure: AssertionError: no" in text
     assert "round 2, mirror, exactly once by sequences: arrived twice: 3" in text
-    assert not is_done({"copier": "mirrormaker"}, runs)
-    assert is_done({"copier": "mirror-sequences", "round": 2}, runs)
-
-
-def test_runs_of_two_commits_are_not_joined(tmp_path: Path) -> None:
-    path = tmp_path / "results.json"
-    assert begin(path, MEASURED)["runs"] == []
-    path.write_text(json.dumps({"measured": MEASURED, "runs": [1]}), encoding="utf-8")
-    assert begin(path, MEASURED)["runs"] == [1]
-    for other in (MEASURED | {"commit": "f" * 40}, MEASURED | {"clean": False}):
-        with pytest.raises(OtherCommitError, match=r"results\.json is of commit 0123456789ab"):
-            begin(path, other)

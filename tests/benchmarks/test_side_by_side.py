@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -18,11 +19,12 @@ from mirror.sandbox.cluster import Cluster
 from tests.benchmarks import sample_results
 from tests.benchmarks.bench_recovery import recovery
 from tests.benchmarks.side_by_side import filling, mirrormaker_settings, results, stock
-from tests.benchmarks.side_by_side.__main__ import SECTIONS, STREAMS, asked, line, main
+from tests.benchmarks.side_by_side.__main__ import SECTIONS, asked, line, main
 from tests.benchmarks.side_by_side.copiers import COPIER
 from tests.benchmarks.side_by_side.metering import Meter, Sample, at, figures
-from tests.benchmarks.side_by_side.results import OtherCommitError, Results
-from tests.benchmarks.side_by_side.running import Pair, run
+from tests.benchmarks.side_by_side.results import MEASURED, OtherCommitError, Results, begin, differences, is_done
+from tests.benchmarks.side_by_side.running import Pair, last_line, run
+from tests.benchmarks.side_by_side.sections import sections, turns
 from tests.benchmarks.side_by_side.watching import READ_AGAIN_S, Window
 from tests.benchmarks.side_by_side.workloads import COPIERS, PEERS, PLAIN, WORKLOADS, Workload, order
 
@@ -32,11 +34,35 @@ A, E = WORKLOADS["a"], WORKLOADS["e"]
 
 
 def test_the_first_round_has_all_copiers_and_each_later_one_begins_elsewhere() -> None:
-    rounds = [order(A, COPIERS, number, 3) for number in (1, 2, 3)]
+    rounds = [order(A, COPIERS, number, 5) for number in (1, 2, 3)]
     assert sorted(rounds[0]) == sorted(COPIERS)
     assert sorted(rounds[1]) == sorted(rounds[2])
     assert PEERS < set(rounds[1]) < set(COPIERS)
     assert len({one[0] for one in rounds}) == 3
+
+
+def test_the_claims_are_of_five_rounds_of_the_peers_and_all_else_of_three() -> None:
+    assert {key for key, workload in WORKLOADS.items() if order(workload, COPIERS, 5, 5)} == {"a", "b", "h", "j"}
+    assert all(set(order(WORKLOADS[key], COPIERS, 5, 5)) == PEERS for key in "abhj")
+    assert all(set(order(WORKLOADS[key], COPIERS, 3, 5)) >= PEERS for key in WORKLOADS)
+    assert {"plain-spark", "null-copier"} <= set(order(A, COPIERS, 3, 5))
+
+
+def test_streams_take_turns_in_opposite_orders() -> None:
+    latency = sections(1.0)["latency"]
+    planned = [(number, case.copier) for number, case in turns(latency, 9)]
+    first, second, last = ([copier for number, copier in planned if number == wanted] for wanted in (1, 2, 5))
+    assert first == second[::-1]
+    assert "plain-spark-real-time" in first
+    assert set(last) == {"mirror-exactly-once", "mirrormaker-low-latency"}
+    assert len(planned) == len({*planned}) == 3 * len(first) + 2 * len(last)
+    assert [number for number, _ in turns(latency, 1)] == [1] * len(first)
+
+
+def test_the_copiers_of_a_load_are_measured_one_after_the_other() -> None:
+    for number in (1, 2, 3):
+        loads = [case.entry["partitions"] for found, case in turns(sections(1.0)["loads"], 3) if found == number]
+        assert sorted(loads, reverse=number == 2) == loads
 
 
 def test_only_the_peers_take_part_in_later_rounds_of_other_workloads() -> None:
@@ -46,7 +72,8 @@ def test_only_the_peers_take_part_in_later_rounds_of_other_workloads() -> None:
 
 def test_the_large_copy_is_measured_of_the_peers_and_compared_in_its_first_round() -> None:
     large = WORKLOADS["j"]
-    assert set(order(large, COPIERS, 1, 5)) == PEERS
+    assert set(order(large, COPIERS, 1, 5)) == {*PEERS, "plain-spark"}
+    assert set(order(large, COPIERS, 5, 5)) == PEERS
     assert [large.compares(number) for number in (1, 2, 5)] == [True, False, False]
     assert all(WORKLOADS[key].compares(5) for key in "abcdefghi")
 
@@ -60,7 +87,6 @@ def test_the_command_line_keeps_the_order_of_workloads_and_copiers() -> None:
     result = asked(["--workload", "b", "--workload", "a", "--copier", "null-copier", "--copier", "mirror-exactly-once"])
     assert (result.sections, result.copiers) == (("a", "b"), ("mirror-exactly-once", "null-copier"))
     assert asked([]).sections == SECTIONS
-    assert not {"latency", "recovery", "groups", "quiet"} & set(asked(["--no-latency"]).sections)
     assert not asked([]).late
     assert asked(["--within", "-1"]).late
 
@@ -286,21 +312,46 @@ def test_results_are_written_after_every_run_and_resumed(tmp_path: Path) -> None
     path = tmp_path / "results.json"
     first = Results(path, sample_results.invocation(), replace=False)
     first.workload("a", {"title": "x"})
-    first.add(_run())
-    first.add(_run(number=2, failed="no answer"))
-    first.add_other("latency", {"copier": "mirror-exactly-once", "round": 1, "p50": 20.0})
+    first.add("runs", _run())
+    first.add("runs", _run(number=2, failed="no answer"))
+    first.add("latency", {"copier": "mirror-exactly-once", "round": 1, "p50": 20.0})
     assert not list(tmp_path.glob("*.new"))
-    later = Results(path, sample_results.invocation(), replace=False)
-    assert later.document["runs"] == json.loads(path.read_text(encoding="utf-8"))["runs"]
-    assert later.has("a", "null-copier", 1)
-    assert not later.has("a", "null-copier", 2), "a failed run is tried again"
-    assert later.has_other("latency", copier="mirror-exactly-once", round=1)
-    later.add(_run(number=2))
+    later = Results(path, sample_results.invocation(), replace=True)
+    assert later.document["runs"] == json.loads(path.read_text(encoding="utf-8"))["runs"], "its own rows stay"
+    assert later.has("runs", workload="a", copier="null-copier", round=1)
+    assert not later.has("runs", workload="a", copier="null-copier", round=2), "a failed run is tried again"
+    assert later.has("latency", copier="mirror-exactly-once", round=1)
+    assert not later.has("latency", copier="mirror-exactly-once", round=1, seconds=80.0)
+    later.add("runs", _run(number=2))
     kept = [(run["round"], run["failed"], run["invocation"]) for run in later.document["runs"]]
     assert kept == [(1, None, 0), (2, "no answer", 0), (2, None, 1)], (
         "a failed run stays beside the one that replaces it"
     )
-    assert Results(path, sample_results.invocation(), replace=True).document["runs"] == []
+
+
+def test_what_is_published_of_the_same_commit_is_not_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published, path = tmp_path / "results.json", tmp_path / "unpublished.json"
+    monkeypatch.setattr(results, "RESULTS", published)
+    monkeypatch.setattr(results, "FILE", path)
+    Results(published, sample_results.invocation(), replace=False).add("runs", _run())
+    again = Results(path, sample_results.invocation(), replace=False)
+    assert again.has("runs", workload="a", copier="null-copier", round=1)
+    other = Results(path, sample_results.invocation("f" * 40), replace=False)
+    assert not other.document["runs"], "on another commit all is measured, without a word of replacing"
+    other.add("runs", _run(number=3))
+    assert [
+        run["round"] for run in Results(path, other.document["invocations"][0], replace=False).document["runs"]
+    ] == [3]
+    assert [run["round"] for run in json.loads(published.read_text(encoding="utf-8"))["runs"]] == [1]
+
+
+def test_what_has_failed_twice_is_not_tried_again(tmp_path: Path) -> None:
+    found = Results(tmp_path / "results.json", sample_results.invocation(), replace=False)
+    for left in (True, True, False):
+        assert found.has("runs", workload="a", copier="null-copier", round=1) is not left
+        found.add("runs", _run(failed="OutOfMemoryError"))
 
 
 @pytest.mark.parametrize(
@@ -316,22 +367,93 @@ def test_results_of_another_commit_are_not_resumed(
     earlier: dict[str, Any], now: dict[str, Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "results.json"
-    Results(path, earlier, replace=False).add(_run())
+    Results(path, earlier, replace=False).add("runs", _run(took_s=60.0))
     before = path.read_bytes()
-    with pytest.raises(OtherCommitError, match=r"results\.json has rows that git has not.*--replace"):
+    with pytest.raises(OtherCommitError, match=r"results\.json is of commit 0123456789ab.*git worktree add.*--replace"):
         Results(path, now, replace=False)
     assert path.read_bytes() == before
-    assert len(Results(path, now, replace=True).document["invocations"]) == 1
-
-
-def test_rows_of_another_commit_are_replaced_if_git_has_them(tmp_path: Path) -> None:
-    path = tmp_path / "results.json"
-    Results(path, sample_results.invocation(), replace=False).add(_run())
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.com"]
-    for words in (["init", "-q"], ["add", path.name], ["commit", "-q", "-m", "published"]):
-        subprocess.run([*git, *words], check=True)
-    other = Results(path, sample_results.invocation("f" * 40), replace=False)
+    other = Results(path, now, replace=True)
     assert (other.document["runs"], len(other.document["invocations"])) == ([], 1)
+    assert other.seconds == {("a", "null-copier"): 60.0}, "how long it takes is still known"
+
+
+def test_files_of_one_measurement_each_are_resumed_on_the_same_commit_only(tmp_path: Path) -> None:
+    path, now = tmp_path / "results.json", sample_results.invocation()
+    assert begin(path, now)["runs"] == []
+    runs = [{"copier": "mirror", "failed": "no"}, {"copier": "spark"}]
+    path.write_text(json.dumps({"measured": now, "runs": runs}), encoding="utf-8")
+    assert begin(path, now)["runs"] == runs
+    assert [is_done({"copier": name}, runs) for name in ("mirror", "spark")] == [False, True]
+    for other in (sample_results.invocation("f" * 40), sample_results.invocation(clean=False)):
+        with pytest.raises(OtherCommitError, match=r"results\.json is of commit 0123456789ab"):
+            begin(path, other)
+
+
+@pytest.mark.parametrize(
+    ("path", "differs"),
+    [
+        ("mirror/relay.py", True),
+        ("mirror/relay.md", False),
+        ("tests/benchmarks/bench_latency.py", True),
+        ("tests/benchmarks/side_by_side/results.json", False),
+        ("tests/benchmarks/side_by_side/earlier/loads.json", False),
+        ("tests/benchmarks/side_by_side/verdicts.py", False),
+        ("tests/benchmarks/test_written.py", False),
+        ("tests/relay/test_relay.py", False),
+        ("tests/conftest.py", False),
+        ("README.md", False),
+        ("requirements.txt", True),
+    ],
+)
+@pytest.mark.parametrize("committed", [True, False])
+def test_main_may_move_on_by_documents_results_and_tests(
+    path: str, differs: bool, committed: bool, tmp_path: Path
+) -> None:
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.com", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def write(text: str) -> None:
+        for one in {path, "mirror/always.py"}:
+            (tmp_path / one).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / one).write_text(text if one == path else "", encoding="utf-8")
+
+    git("init", "-q")
+    write("before")
+    git("add", ".")
+    git("commit", "-q", "-m", "measured")
+    commit = git("rev-parse", "HEAD")
+    assert differences(commit, tmp_path) == []
+    write("after")
+    if committed:
+        git("commit", "-q", "-a", "-m", "later")
+    assert differences(commit, tmp_path) == ([path] if differs else [])
+    new = tmp_path / "mirror" / "new.py"
+    new.touch()
+    assert "mirror/new.py" in differences(commit, tmp_path)
+
+
+def _imported(file: Path, root: Path, found: set[Path]) -> None:
+    """Add to ``found`` the files of tests that ``file`` imports, and what these import."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{name}" for name in names] + [f"{node.module}"]
+        for name in names:
+            path = root / f"{name.replace('.', '/')}.py"
+            if name.startswith("tests.") and path.exists() and path not in found:
+                found.add(path)
+                _imported(path, root, found)
+
+
+def test_all_that_measures_is_compared_with_the_commit() -> None:
+    """A module that a benchmark imports may not change behind a results file."""
+    root, found = Path(__file__).parents[2], set[Path]()
+    for program in ("side_by_side", "loss", "wide_area"):
+        _imported(root / "tests" / "benchmarks" / program / "__main__.py", root, found)
+    names = {str(file.relative_to(root)) for file in found}
+    assert {"tests/benchmarks/bench_latency.py", "tests/benchmarks/loss/copiers.py"} <= names
+    assert {name for name in names if not name.startswith(MEASURED)} == set()
 
 
 def test_what_the_time_did_not_suffice_for_is_left_for_the_next_call(
@@ -345,9 +467,49 @@ def test_what_the_time_did_not_suffice_for_is_left_for_the_next_call(
     for workload in ("a", "h", "idle", "latency"):
         words += ["--workload", workload]
     assert main(words) == 0
-    expected = sum(len(order(WORKLOADS[key], COPIERS, number, 2)) for key in "ah" for number in (1, 2))
-    assert f"{expected + 4 + 2 * len(STREAMS)} runs are left" in capsys.readouterr().out
+    runs = {key: sum(len(order(WORKLOADS[key], COPIERS, number, 2)) for number in (1, 2)) for key in "ah"}
+    runs |= {"idle": 4, "latency": 2 * len(sections(1.0)["latency"])}
+    output = capsys.readouterr().out
+    for key, count in runs.items():
+        assert re.search(rf"{key} +{count} runs +0 minutes, and {count} never timed", output), (key, output)
+    assert re.search(rf"left +{sum(runs.values())} runs", output)
+    assert "runs are left, of a, b, c" in output, "also what was not asked for"
     assert not path.exists()
+
+
+def test_the_plan_says_how_long_it_took_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setenv("PYTHONPATH", "")
+    path = tmp_path / "results.json"
+    found = Results(path, sample_results.invocation(), replace=False)
+    for seconds in (50.0, 60.0, 600.0):
+        found.add("runs", _run("mirror-exactly-once", took_s=seconds))
+    before = path.read_bytes()
+    words = [
+        "--plan",
+        "--within",
+        "-1",
+        "--workload",
+        "a",
+        "--copier",
+        "mirror-exactly-once",
+        "--copier",
+        "kafka-python",
+    ]
+    assert main([*words, "--results", str(path)]) == 0
+    output = capsys.readouterr().out
+    assert re.search(r"left +6 runs +5 minutes", output), "5 of a minute, and one that is not known"
+    assert "call it again" not in output
+    assert path.read_bytes() == before
+
+
+def test_a_part_of_the_records_needs_a_file_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        asked(["--scale", "0.02"])
+    assert "--results" in capsys.readouterr().err
+    assert asked(["--scale", "0.02", "--results", "x.json"]).scale == 0.02
 
 
 def test_a_run_is_reported_in_a_line() -> None:
@@ -368,8 +530,22 @@ def test_an_invocation_names_commit_arguments_machine_and_versions() -> None:
     assert re.fullmatch("[0-9a-f]{40}", found["commit"])
     assert isinstance(found["clean"], bool)
     assert {"cores", "memory_gb", "cpu", "kernel"} <= found["machine"].keys()
-    assert {"mirror", "kafka", "spark", "python", "java", "confluent-kafka", "kafka-python"} <= found["versions"].keys()
+    assert {"mirror", "kafka", "mirrormaker", "spark", "python", "java", "confluent-kafka", "kafka-python"} <= found[
+        "versions"
+    ].keys()
     assert (found["seed"], found["arguments"]) == (9, ["--rounds", "1"])
+
+
+def test_the_line_of_a_log_is_the_last_one_with_a_reason(tmp_path: Path) -> None:
+    log = tmp_path / "copier.log"
+    log.write_text("started\n", encoding="utf-8")
+    assert last_line(log) == "started"
+    log.write_text(
+        "java.lang.OutOfMemoryError: Java heap space\n\tat java.util.Error\nINFO stopped\n", encoding="utf-8"
+    )
+    assert last_line(log) == "java.lang.OutOfMemoryError: Java heap space"
+    log.write_text("", encoding="utf-8")
+    assert last_line(log) == "it said nothing"
 
 
 # --- on real brokers

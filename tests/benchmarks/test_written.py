@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -9,6 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.benchmarks import sample_results
+from tests.benchmarks.side_by_side import publish as publishing
 from tests.benchmarks.side_by_side.figures import Results, UnpublishableError
 from tests.benchmarks.side_by_side.picture import PICTURES, digest, draw
 from tests.benchmarks.side_by_side.statistics import ratio_of_medians
@@ -16,29 +18,20 @@ from tests.benchmarks.side_by_side.targets import TARGETS, findings
 from tests.benchmarks.side_by_side.verdicts import of_results, verdicts
 from tests.benchmarks.side_by_side.written import (
     BEGIN,
-    CLAIMS_MD,
     END,
-    README,
-    RESULTS_MD,
     claims,
-    read_plain,
-    read_sources,
+    pages,
     readme_with,
     remarks,
     results_page,
-    same_interval,
     summary,
 )
 
 
 def test_the_pages_say_what_was_measured() -> None:
     """It fails for an edit by hand, and for a measurement that was not published."""
-    results = Results.read()
-    sources = read_sources()
-    assert RESULTS_MD.read_text(encoding="utf-8") == results_page(results, remarks(), same_interval(), read_plain())
-    for path, block in ((README, summary(sources, results)), (CLAIMS_MD, claims(sources, results))):
-        text = path.read_text(encoding="utf-8")
-        assert text == readme_with(text, block)
+    for path, text in pages().items():
+        assert path.read_text(encoding="utf-8") == text
     for path in PICTURES.values():
         assert digest() in path.read_text(encoding="utf-8")
 
@@ -124,11 +117,13 @@ def test_a_round_of_latency_with_missing_records_is_shown_and_not_counted(outcom
 
 def test_a_section_whose_first_measurement_failed_is_shown_with_the_reason() -> None:
     document = sample_results.results("a")
-    settings = ("copier", "round", "rate", "seconds", "groups", "partitions")
-    for name in ("latency", "recovery", "groups", "quiet", "losses"):
+    settings = ("copier", "round", "rate", "seconds", "groups", "partitions", "interval_ms")
+    for name in ("latency", "recovery", "groups", "quiet", "losses", "loads"):
         first = document[name][0]
         document[name][0] = {key: first[key] for key in settings if key in first} | {"failed": f"{name} broke"}
-    page = results_page(Results.of(document), {})
+    results = Results.of(document)
+    page = results_page(results, {})
+    assert claims([of_results("results.json", results)], results)
     assert all(f"failed: {name} broke" in page for name in ("latency", "recovery", "groups", "quiet", "losses"))
 
 
@@ -143,6 +138,24 @@ def test_a_section_whose_first_measurement_failed_is_shown_with_the_reason() -> 
 def test_rows_of_anything_but_one_commit_are_not_published(invocations: list[dict[str, Any]]) -> None:
     with pytest.raises(UnpublishableError, match="measure again, on one commit"):
         Results.of(sample_results.results("a") | {"invocations": invocations})
+
+
+def test_rows_that_cannot_be_published_replace_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    published, new = tmp_path / "results.json", tmp_path / "unpublished.json"
+    published.write_text("{}", encoding="utf-8")
+    monkeypatch.setattr(publishing, "RESULTS", published)
+    monkeypatch.setattr(publishing, "publish", lambda: None)
+    document = sample_results.results("a")
+    new.write_text(json.dumps(document | {"invocations": [sample_results.invocation(clean=False)]}), encoding="utf-8")
+    with pytest.raises(UnpublishableError):
+        publishing.publish_new(new)
+    assert published.read_text(encoding="utf-8") == "{}"
+    assert new.exists()
+    new.write_text(json.dumps(document), encoding="utf-8")
+    publishing.publish_new(new)
+    assert json.loads(published.read_text(encoding="utf-8")) == document
+    assert not new.exists()
+    publishing.publish_new(new)  # nothing is left, and it is called once more
 
 
 def _claims_of(document: dict[str, Any]) -> str:
@@ -172,6 +185,36 @@ def test_what_is_lost_is_written_as_lost_and_what_is_within_the_noise_as_equal()
     page = _claims_of(document)
     assert _row(page, "(a) MB/s, whole run")[3] == "equal: MirrorMaker 2; won: plain Spark"
     assert _row(page, "(a) CPU s a GB, whole run")[3] == "lost: plain Spark; won: MirrorMaker 2"
+
+
+def test_the_page_compares_many_partitions_and_the_positions_of_groups_at_the_same_interval() -> None:
+    document = sample_results.results("a")
+    default = {"interval_ms": 10_000, "p99": 1.0, "round": 2}
+    document["groups"].append(document["groups"][0] | default)
+    document["loads"].append(document["loads"][0] | {"partitions": 4, "p50": 1.0, "round": 2})
+    page = _claims_of(document)
+    assert _row(page, "1,000 groups' positions, p99 ms")[:2] == ["16,000", "16,000 (1.00 (one round))"]
+    assert _row(page, "1,000 partitions: p50 ms")[:4] == [
+        "10.0",
+        "40.0 (0.25 (one round))",
+        "80.0 (0.125 (one round))",
+        "won",
+    ]
+
+
+def test_what_is_earlier_is_shown_beside_its_commit() -> None:
+    results, earlier = Results.of(sample_results.results("a")), Results.of(sample_results.results("b"))
+    page = results_page(results, {}, {"earlier/some.json": earlier})
+    before, after = page.split("## Measured apart: earlier/some.json")
+    assert "## (a) " in before
+    assert f"commit {sample_results.COMMIT[:12]}" in after
+    assert "### (b) " in after
+
+
+def test_a_larger_heap_of_mirrormaker_is_named_with_the_workload() -> None:
+    document = sample_results.results("ah")
+    document["workloads"]["h"]["mirrormaker_heap_gb"] = 6
+    assert results_page(Results.of(document), {}).count("MirrorMaker 2 has a heap of 6 GB.") == 1
 
 
 def test_counted_losses_have_no_noise() -> None:

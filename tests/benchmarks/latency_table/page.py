@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.benchmarks.bench_latency import WARM_S
+from tests.benchmarks.side_by_side.figures import Results
 from tests.benchmarks.side_by_side.statistics import Ratio, Spread, ratio_of_medians
 
 PAGE: Final = Path(__file__).parents[1] / "LATENCY.md"
-LOADS: Final = ((4, 100), (4, 1_000), (300, 150), (1_000, 250))
+LOADS: Final = ((4, 100), (300, 150), (1_000, 250))
 """Partitions and records a second in all: MirrorMaker 2 follows each of them on two cores."""
 NAMES: Final = {
     "mirror-sequences": "mirror, exactly once by sequences",
@@ -19,16 +20,16 @@ NAMES: Final = {
     "mirrormaker-default": "MirrorMaker 2, defaults",
     "mirror-transactions": "mirror, exactly once in transactions",
     "mirrormaker": "MirrorMaker 2, exactly-once support",
+    "plain-spark": "plain Spark, micro-batches",
 }
 _FIGURES: Final = ("p50", "p99", "copier_cpu_s", "target_cpu_s", "source_cpu_s")
 _OURS: Final = "mirror-sequences"
 _INTRODUCTION: Final = """\
-Made by `python -m tests.benchmarks.latency_table`; nothing here is written by hand. From a record's own time at its
-producer until another client, which reads committed records, has it at the target: ms. Records of 100 bytes, spread
-evenly over the partitions. One broker for each cluster, producer, reader and copier share the machine. CPU is what the
-copier's processes (with Spark's JVM) and the brokers have used in the measured seconds, which begin 20 s after the
-first record has arrived. Figures are medians of all rounds, with the least and the most; the copiers take turns within
-a round. Until a stream was one job for each flow, its periods were epochs, whose tasks ended with them."""
+Made by `make bench`; nothing here is written by hand. From a record's own time at its producer until another client,
+which reads committed records, has it at the target: ms. Records of 100 bytes, spread evenly over the partitions. One
+broker for each cluster, producer, reader and copier share the machine. CPU is what the copier's processes (with Spark's
+JVM) and the brokers have used in the measured seconds, which begin 20 s after the first record has arrived. Figures are
+medians of all rounds, with the least and the most; the copiers take turns within a round."""
 
 
 class _Wanted(NamedTuple):
@@ -44,15 +45,17 @@ _WANTED: Final = (
     _Wanted("p99, to MirrorMaker 2's defaults", ("p99",), "mirrormaker-default", 1),
     _Wanted("CPU of both brokers, to at least once", ("source_cpu_s", "target_cpu_s"), "mirror-at-least-once", 1.05),
 )
+WANTED_NAMES: Final = frozenset({_OURS, *(wanted.beside for wanted in _WANTED)})
+"""They are compared; the others are in first rounds only."""
 _Case = tuple[int, int, float, int]
 """Partitions, records a second, measured seconds, epoch-ms."""
 
 
-def page(results: Mapping[str, Any]) -> str:
+def page(results: Results) -> str:
     """Return the text of LATENCY.md."""
-    runs: Sequence[Mapping[str, Any]] = results["runs"]
+    runs = results.loads
     cases = sorted({_case(run) for run in runs}, key=lambda case: (case[2], case[:2]))
-    lines = ["# Latency of streams", _INTRODUCTION, "", *where(results["measured"]), ""]
+    lines = ["# Latency of streams", _INTRODUCTION, "", *_where(results), ""]
     lines += [
         "## Wanted",
         f"Ratios of the medians of *{NAMES[_OURS]}*; the interval holds 95% of resampled rounds.",
@@ -79,6 +82,11 @@ def where(measured: Mapping[str, Any]) -> list[str]:
         f" Spark {versions['spark']}."
     )
     return textwrap.wrap(text, 119)
+
+
+def _where(results: Results) -> list[str]:
+    here = {"started": results.date, "commit": results.commit, "clean": True, "machine": results.machine}
+    return where({**here, "versions": results.versions})
 
 
 def _case(run: Mapping[str, Any]) -> _Case:

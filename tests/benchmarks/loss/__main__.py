@@ -21,11 +21,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tests.benchmarks.latency_table.__main__ import begin, is_done
 from tests.benchmarks.loss.page import PAGE, page
 from tests.benchmarks.loss.scenarios import SCENARIOS, SESSIONS, play
 from tests.benchmarks.loss.site import COPIERS, site
-from tests.benchmarks.side_by_side.results import invocation
+from tests.benchmarks.side_by_side.results import begin, invocation, is_done
 
 FILE: Final = Path(__file__).with_name("results.json")
 

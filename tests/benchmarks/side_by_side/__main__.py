@@ -1,23 +1,21 @@
 """This project beside others, on the same data and real brokers: ``make bench``.
 
-    PYTHONPATH=. python -m tests.benchmarks.side_by_side [--rounds 3] [--workload a]... [--copier NAME]... [--within 9]
+    PYTHONPATH=. python -m tests.benchmarks.side_by_side [--within 60] [--plan] [--replace] [--rounds 5]
+        [--workload a]... [--copier NAME]...
 
 For each workload its records are made once; then, in each round, all copiers run one after the other, each round
 beginning elsewhere in their order. Clusters are warmed up by a copy that does not count. After each run source and
-target are compared, record by record; a run whose copy is not equal does not count. Results: results.json beside this
-file, after every run, with the commit and the arguments (:mod:`.results`).
+target are compared, record by record; a run whose copy is not equal does not count. Further sections
+(:mod:`.sections`) are ``loads``, ``latency``, ``recovery``, ``groups``, ``losses`` and ``quiet``, and ``idle`` is what
+idle partitions cost an epoch. Results: unpublished.json beside this file, after every run, with the commit and the
+arguments (:mod:`.results`).
 
-A call goes on where the last one of the same commit has ended (``--within``: no run begins after so many minutes), and
-tries failed runs again. Rows of another commit are replaced if git has them, otherwise only with ``--replace``. Once
-no run is left, RESULTS.md, the pictures and the claims in README.md and tests/README.md are made of the results
-(:mod:`.publish`), unless ``--results`` names a file that they are not made of. Rows of several commits, or of a work
-tree with changes, are not published.
-
-Further sections beside the workloads are ``idle`` (what idle partitions cost an epoch), ``latency`` (of a stream, by
-bench_latency.py), ``recovery`` (of a killed stream, by bench_recovery.py), ``quiet`` (10,000 partitions of which few
-have something new, by bench_quiet_partitions.py), ``groups`` (consumer groups' positions, by bench_groups.py) and
-``losses`` (what a copy does not keep, by bench_losses.py); all of them run where none is named. Their entries have the
-commit as all others.
+Each call goes on where the last one ended, and first says what is left, with the minutes that it took before
+(``--plan`` only says it); no run begins ``--within`` so many minutes. A run that failed is tried once more. All rows
+are of one commit: a call on another one goes on if only documents, results and tests have changed, and otherwise ends,
+unless ``--replace`` drops these rows. Once nothing is left, unpublished.json becomes results.json, of which RESULTS.md,
+LATENCY.md, the pictures and the claims in README.md and tests/README.md are made (:mod:`.publish`), unless
+``--results`` names another file. Rows of a work tree with changes are not published.
 """
 
 from __future__ import annotations
@@ -34,45 +32,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from mirror.config.models import FlowConfig
 from mirror.sandbox.cluster import Cluster
-from tests.benchmarks import bench_groups, bench_latency, bench_losses, bench_quiet_partitions, bench_recovery
+from tests.benchmarks.brokers import VERSION, cluster
 from tests.benchmarks.side_by_side import filling, results, stock
 from tests.benchmarks.side_by_side.copiers import COPIER
-from tests.benchmarks.side_by_side.figures import AT_LEAST_ONCE, OTHERS, PLAIN_SPARK, UnpublishableError
-from tests.benchmarks.side_by_side.publish import publish
+from tests.benchmarks.side_by_side.figures import OTHERS, UnpublishableError
+from tests.benchmarks.side_by_side.mirrormaker_settings import heap_gb
+from tests.benchmarks.side_by_side.publish import publish_new
 from tests.benchmarks.side_by_side.results import Results
 from tests.benchmarks.side_by_side.running import Pair, run
+from tests.benchmarks.side_by_side.sections import SECONDS, Case, sections, turns
 from tests.benchmarks.side_by_side.stock import Stock
-from tests.benchmarks.side_by_side.workloads import BESIDE_IDLE, COPIERS, WORKLOADS, Workload, order
-from tests.releases.releases import MAIN_VERSION, VERSIONS, distribution
+from tests.benchmarks.side_by_side.workloads import (
+    BESIDE_IDLE,
+    COPIERS,
+    MORE_ROUNDS,
+    ROUNDS,
+    WORKLOADS,
+    Workload,
+    order,
+)
+from tests.releases.releases import VERSIONS, distribution
 
-PUBLISHED: Final = (results.FILE, PLAIN_SPARK)
-"""The files that documents are made of."""
 ROOT: Final = Path(__file__).parents[3]
 IDLE: Final = "idle"
-LATENCY: Final = "latency"
-RECOVERY: Final = "recovery"
-GROUPS: Final = "groups"
-QUIET: Final = "quiet"
-LOSSES: Final = "losses"
-SECTIONS: Final = (*WORKLOADS, IDLE, LATENCY, RECOVERY, GROUPS, QUIET, LOSSES)
-STREAMS: Final = {
-    "mirror-exactly-once": "mirror",
-    "mirrormaker-low-latency": "mirrormaker-low-latency",
-    **{name: name for name in sorted(AT_LEAST_ONCE)},
-}
-"""Those whose latency and recovery are measured, and their names there."""
-_OF_GROUPS: Final = {"mirror-exactly-once": "mirror", "mirrormaker-exactly-once": "mirrormaker"}
-"""Those whose groups' positions are measured, once, and their names in bench_groups.py."""
-_OF_LOSSES: Final = _OF_GROUPS | {"plain-spark": "plain-spark"}
-"""The same of bench_losses.py."""
-_MINUTES: Final = frozenset(OTHERS) - {IDLE}
-_QUIET_PARTITIONS: Final = 10_000
-_QUIET_ROUNDS: Final = 2
-_PERIOD_MS: Final[int] = FlowConfig.model_fields["period_ms"].default
-"""The default: one epoch ends while latency is measured."""
-_RATE: Final = 1_000
+SECTIONS: Final = (*WORKLOADS, *OTHERS)
 _WARM_RECORDS: Final = 1_000_000
 _TARGET_PROPERTIES: Final = {"log.segment.delete.delay.ms": "1000"}
 
@@ -93,6 +77,7 @@ class Asked:
     scale: float
     seed: int
     replace: bool
+    plan: bool
     latency_s: float
     until: float
     warm: bool
@@ -106,49 +91,37 @@ class Asked:
 
 def asked(arguments: Sequence[str]) -> Asked:
     parser = argparse.ArgumentParser(prog="side_by_side", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=MORE_ROUNDS, help="at most so many of each (default: all)")
     parser.add_argument("--workload", action="append", choices=SECTIONS, help="may come again; default: all")
     parser.add_argument("--copier", action="append", choices=COPIERS, help="may come again; default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="the part of the records to be used (default: 1)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--replace", action="store_true", help="do not go on with the results that are there")
-    parser.add_argument("--seconds-latency", type=float, default=200.0)
-    parser.add_argument("--no-latency", action="store_true", help="without the sections that need streams for minutes")
+    parser.add_argument("--replace", action="store_true", help="drop results of another commit")
+    parser.add_argument("--plan", action="store_true", help="only say what is left")
+    parser.add_argument("--seconds-latency", type=float, default=SECONDS)
     parser.add_argument("--within", type=float, metavar="MINUTES", help="begin no run after it")
     parser.add_argument("--cold", action="store_true", help="begin without warming up the brokers: to try things out")
-    parser.add_argument("--source-release", choices=VERSIONS, default=MAIN_VERSION, help="of the source's broker")
+    parser.add_argument("--source-release", choices=VERSIONS, default=VERSION, help="of the source's broker")
     parser.add_argument("--results", type=Path, default=results.FILE)
     options = parser.parse_args(arguments)
-    sections = [name for name in options.workload or SECTIONS if not (options.no_latency and name in _MINUTES)]
+    if options.scale != 1 and options.results == results.FILE:
+        parser.error("rows of another --scale need a file of their own: give --results")
     return Asked(
         # Without the folder: the results are published, and name no path of the machine that made them.
         tuple(word.replace(str(options.results), options.results.name) for word in arguments),
         options.rounds,
-        tuple(sorted(set(sections), key=SECTIONS.index)),
+        tuple(sorted(set(options.workload or SECTIONS), key=SECTIONS.index)),
         tuple(sorted(set(options.copier or COPIERS), key=COPIERS.index)),
         options.scale,
         options.seed,
         options.replace,
+        options.plan,
         options.seconds_latency,
         float("inf") if options.within is None else time.monotonic() + options.within * 60,
         not options.cold,
         options.source_release,
         options.results,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One beside the workloads: in each of ``rounds`` it measures each of ``names`` (copier -> its own name for it).
-
-    ``settings`` are in each entry, also of a measurement that failed.
-    """
-
-    name: str
-    names: Mapping[str, str]
-    rounds: int
-    settings: Mapping[str, Any]
-    measure: Callable[[str], dict[str, Any]]
 
 
 class Interruption:
@@ -175,15 +148,27 @@ class Bench:
     def __init__(self, wanted: Asked, interruption: Interruption) -> None:
         self._asked = wanted
         self._interruption = interruption
-        self._results = Results(wanted.file, results.invocation(wanted.seed, wanted.words), replace=wanted.replace)
+        now = results.invocation(wanted.seed, wanted.words, results.measured_commit(wanted.file))
+        self._results = Results(wanted.file, now, replace=wanted.replace or wanted.plan)
+        self._sections = sections(wanted.latency_s)
 
-    @property
-    def left(self) -> int:
-        """How many runs are not there, or failed."""
-        wanted = self._asked.sections
-        sections = [len(self._section_plan(one)) for one in self._sections() if one.name in wanted]
-        workloads = [len(self._plan(WORKLOADS[key])) for key in wanted if key in WORKLOADS]
-        return sum((*sections, *workloads, len(self._idle_plan()) if IDLE in wanted else 0))
+    def left(self, wanted: Sequence[str] = SECTIONS, copiers: Sequence[str] = COPIERS) -> dict[str, list[str]]:
+        """Section of ``wanted`` -> the copiers of its runs that are not there yet."""
+        plans = {key: [copier for _, copier in self._plan(workload, copiers)] for key, workload in WORKLOADS.items()}
+        plans |= {key: [case.copier for _, case in self._cases(key)] for key in self._sections}
+        plans[IDLE] = [""] * len(self._idle_plan())
+        return {key: plans[key] for key in wanted if plans[key]}
+
+    def describe(self, left: Mapping[str, Sequence[str]]) -> list[str]:
+        """What is left, in lines: runs and minutes by section."""
+        known, lines, total = self._results.seconds, [], 0.0
+        for name, copiers in left.items():
+            seconds = [known[name, copier] for copier in copiers if (name, copier) in known]
+            unknown = f", and {len(copiers) - len(seconds)} never timed" if len(seconds) < len(copiers) else ""
+            lines.append(f"{name:9} {len(copiers):4} runs {sum(seconds) / 60:6.0f} minutes{unknown}")
+            total += sum(seconds)
+        runs = sum(map(len, left.values()))
+        return [*lines, f"{'left':9} {runs:4} runs {total / 60:6.0f} minutes, by those that were timed"]
 
     def run(self) -> None:
         single = [WORKLOADS[key] for key in self._asked.sections if key in WORKLOADS and WORKLOADS[key].brokers == 1]
@@ -199,19 +184,9 @@ class Bench:
             if not self._asked.late and self._plan(workload):
                 with self._pair(workload.brokers) as pair:
                     self._part(workload.key, partial(self._workload, pair, workload))
-        for section in self._sections():
-            if section.name in self._asked.sections:
-                self._other(section)
-
-    def _sections(self) -> list[Section]:
-        rounds, seconds = self._asked.rounds, self._asked.latency_s
-        return [
-            Section(LATENCY, STREAMS, rounds, {"rate": _RATE, "seconds": seconds}, partial(_latency, seconds)),
-            Section(RECOVERY, STREAMS, rounds, {"rate": _RATE}, _recovery),
-            Section(GROUPS, _OF_GROUPS, 1, bench_groups.SIZE, _groups),
-            Section(LOSSES, _OF_LOSSES, 1, {}, bench_losses.measure),
-            Section(QUIET, {"mirror-exactly-once": ""}, 1, {"partitions": _QUIET_PARTITIONS}, _quiet),
-        ]
+        for name in self._sections:
+            if name in self._asked.sections:
+                self._section(name)
 
     def _part(self, name: str, part: Callable[[], None]) -> None:
         """One that breaks leaves the others their turn."""
@@ -228,14 +203,14 @@ class Bench:
         self._interruption.check()
         return result
 
-    def _plan(self, workload: Workload) -> list[tuple[int, str]]:
-        """(round, copier) of the runs that are not there yet."""
+    def _plan(self, workload: Workload, copiers: Sequence[str] = ()) -> list[tuple[int, str]]:
+        """(round, copier) of the runs that are not there yet; ``copiers``: by default those that are asked for."""
         rounds = self._asked.rounds
         return [
             (number, copier)
             for number in range(1, rounds + 1)
-            for copier in order(workload, self._asked.copiers, number, rounds)
-            if not self._results.has(workload.key, copier, number)
+            for copier in order(workload, copiers or self._asked.copiers, number, rounds)
+            if not self._results.has("runs", workload=workload.key, copier=copier, round=number)
         ]
 
     @contextlib.contextmanager
@@ -244,7 +219,7 @@ class Bench:
         source_brokers = distribution(self._asked.source_release)
         with (
             Cluster(distribution=source_brokers, properties=filling.SOURCE_PROPERTIES) as source,
-            Cluster(brokers, properties=_TARGET_PROPERTIES) as target,
+            cluster(brokers, properties=_TARGET_PROPERTIES) as target,
         ):
             pair = Pair(source, target)
             if self._asked.warm:
@@ -282,15 +257,16 @@ class Bench:
             for number, copier in plan:
                 if self._asked.late:
                     return
+                began = time.monotonic()
                 result = self._run(pair, copier, workload, held, compared=workload.compares(number))
-                self._results.add({**result, "round": number})
+                self._results.add("runs", {**result, "round": number, "took_s": _since(began)})
                 say(f"{workload.key} round {number} {line(result)}")
 
     def _idle_plan(self) -> list[tuple[int, bool]]:
         """(round, with idle partitions) of the runs that are not there yet."""
-        rounds = range(1, self._asked.rounds + 1)
+        rounds = range(1, min(ROUNDS, self._asked.rounds) + 1)
         wanted = [(number, with_idle) for number in rounds for with_idle in (False, True)]
-        return [one for one in wanted if not self._results.has_other(IDLE, round=one[0], with_idle=one[1])]
+        return [one for one in wanted if not self._results.has(IDLE, round=one[0], with_idle=one[1])]
 
     def _idle(self, pair: Pair) -> None:
         alone, beside = (BESIDE_IDLE[with_idle].scaled(self._asked.scale) for with_idle in (False, True))
@@ -299,47 +275,34 @@ class Bench:
                 if self._asked.late:
                     return
                 workload, held = (beside, other) if with_idle else (alone, one)
+                began = time.monotonic()
                 result = self._run(pair, "mirror-exactly-once", workload, held)
                 say(f"{workload.key} round {number} {line(result)}")
-                self._results.add_other(IDLE, {"round": number, "with_idle": with_idle, **_idle_entry(result)})
+                entry = {"round": number, "with_idle": with_idle, **_idle_entry(result), "took_s": _since(began)}
+                self._results.add(IDLE, entry)
 
-    def _other(self, section: Section) -> None:
-        for number, copier in self._section_plan(section):
+    def _section(self, name: str) -> None:
+        for number, case in self._cases(name):
             if self._asked.late:
                 return
-            entry: dict[str, Any] = {"copier": copier, "round": number, **section.settings}
+            entry: dict[str, Any] = {"round": number, **case.entry}
+            began = time.monotonic()
             try:
-                entry |= section.measure(section.names[copier])
+                entry |= case.measure()
             except Exception as error:  # noqa: BLE001 - the other one's turn comes all the same
                 self._interruption.check()
                 entry["failed"] = f"{type(error).__name__}: {error}"[:600]
-            self._results.add_other(section.name, entry)
-            say(f"{section.name} round {number} {entry}")
+            self._results.add(name, {**entry, "took_s": _since(began)})
+            say(f"{name} round {number} {entry}")
 
-    def _section_plan(self, section: Section) -> list[tuple[int, str]]:
-        """(round, copier) of the measurements that are not there yet."""
-        wanted = [(number, copier) for number in range(1, section.rounds + 1) for copier in section.names]
-        return [one for one in wanted if not self._results.has_other(section.name, round=one[0], copier=one[1])]
-
-
-def _latency(seconds: float, name: str) -> dict[str, Any]:
-    found = bench_latency.measure(name, _RATE, seconds, _PERIOD_MS)
-    return {key: round(value, 1) for key, value in found.items()}
+    def _cases(self, name: str) -> list[tuple[int, Case]]:
+        """(round, case) of the measurements that are not there yet."""
+        wanted = turns(self._sections[name], self._asked.rounds)
+        return [(number, case) for number, case in wanted if not self._results.has(name, round=number, **case.entry)]
 
 
-def _recovery(name: str) -> dict[str, Any]:
-    found = bench_recovery.measure(name, _RATE)
-    return {key: None if value is None else round(value, 2) for key, value in found.items()}
-
-
-def _groups(name: str) -> dict[str, Any]:
-    copier = bench_groups.copiers(bench_groups.INTERVAL_MS)[name]
-    found = bench_groups.measure(copier, **bench_groups.SIZE, seconds=bench_groups.SECONDS)
-    return {"interval_ms": copier.interval_ms, **{key: round(value, 3) for key, value in found.items()}}
-
-
-def _quiet(_name: str) -> dict[str, Any]:
-    return {"runs": bench_quiet_partitions.measure(_QUIET_PARTITIONS, _QUIET_ROUNDS)}
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 1)
 
 
 def _idle_entry(result: dict[str, Any]) -> dict[str, Any]:
@@ -362,6 +325,7 @@ def _workload_entry(workload: Workload, held: Stock) -> dict[str, Any]:
         "bytes": held.size,
         "batches": held.batches,
         "left_out": dict(workload.left_out),
+        "mirrormaker_heap_gb": heap_gb(workload.partitions),
     }
 
 
@@ -388,6 +352,10 @@ def main(arguments: Sequence[str]) -> int:
         say(str(error))
         return 1
     try:
+        for each in bench.describe(bench.left(wanted.sections, wanted.copiers)):
+            say(each)
+        if wanted.plan:
+            return 0
         bench.run()
     except (KeyboardInterrupt, SystemError):
         with contextlib.suppress(KeyboardInterrupt):
@@ -395,15 +363,16 @@ def main(arguments: Sequence[str]) -> int:
             raise
         say(f"interrupted; what was measured is in {wanted.file}")
         return 130
-    if wanted.late and (left := bench.left):
-        say(f"the time that was given is over, and {left} runs are left: the same command goes on with them")
+    if left := bench.left():
+        say(f"{sum(map(len, left.values()))} runs are left, of {', '.join(left)}: call it again")
         return 0
-    if wanted.file in PUBLISHED:
+    if wanted.file == results.FILE:
         try:
-            publish()
+            publish_new(results.FILE)
         except UnpublishableError as error:
             say(f"nothing is published: {error}")
             return 1
+        say("nothing is left, and all is published")
     return 0
 
 

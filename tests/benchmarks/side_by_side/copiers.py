@@ -10,18 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from mirror.sandbox.fetch import KAFKA_VERSION, class_path, fetch, pinned_jars
-from mirror.sandbox.folders import cache_folder
-from mirror.sandbox.java import find_java
 from mirror.sandbox.node import render
+from tests.benchmarks.mirrormaker import mirrormaker_command
 from tests.benchmarks.plain_spark.command import AVAILABLE_NOW, PlainSpark, command
 from tests.benchmarks.side_by_side import mirrormaker_settings
 from tests.benchmarks.side_by_side.workloads import COPIERS, PLAIN, PLAIN_SPARK, TRANSACTIONAL, Workload
 
 Command = list[str | Path]
 
-_BENCHMARKS: Final = Path(__file__).parents[1]
-_LOGGING: Final = _BENCHMARKS.parents[1] / "mirror" / "sandbox" / "log4j2.properties"
 _PACKAGE: Final = "tests.benchmarks.side_by_side"
 _TENTH_FROM: Final = 500_000
 _LOOPS: Final = {"confluent-loop": "confluent_loop", "kafka-python": "kafka_python_loop"}
@@ -80,11 +76,6 @@ def _mirror(delivery: str, job: Job) -> Command:
 
 
 def _mirrormaker(name: str, job: Job) -> Command:
-    jars = fetch(
-        cache_folder() / f"mirrormaker-{KAFKA_VERSION}",
-        ivy=_BENCHMARKS / "mirrormaker.xml",
-        pinned=pinned_jars(_BENCHMARKS / "mirrormaker.sha256"),
-    )
     workload, file = job.workload, job.folder / "mm2.properties"
     found = mirrormaker_settings.settings(
         name,
@@ -98,9 +89,7 @@ def _mirrormaker(name: str, job: Job) -> Command:
         transactional=workload.kind == TRANSACTIONAL,
     )
     file.write_text(render(found), encoding="ascii")
-    logging = f"-Dlog4j2.configurationFile={_LOGGING}"
-    main = "org.apache.kafka.connect.mirror.MirrorMaker"
-    return [find_java().path, *mirrormaker_settings.JAVA, logging, "-cp", class_path(jars), main, file]
+    return mirrormaker_command(file, mirrormaker_settings.java(workload.partitions))
 
 
 def _plain_spark(job: Job) -> Command:

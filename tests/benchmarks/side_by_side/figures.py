@@ -10,8 +10,8 @@ from typing import Any, Final, Self
 
 HERE: Final = Path(__file__).parent
 RESULTS: Final = HERE / "results.json"
-PLAIN_SPARK: Final = HERE.parent / "results-plain-spark.json"
-"""The same of another time, beside plain Spark."""
+EARLIER: Final = HERE / "earlier"
+"""Files of the same form, of other commits: they are published for what results.json lacks."""
 
 COPIERS: Final[Mapping[str, str]] = {
     "mirror-exactly-once": "mirror, exactly once",
@@ -42,7 +42,7 @@ STREAMS: Final[Mapping[str, str]] = {
 AT_LEAST_ONCE: Final = frozenset(name for name in STREAMS if name.startswith("plain-spark"))
 """Streams that may write records twice."""
 
-OTHERS: Final = ("idle", "latency", "recovery", "groups", "quiet", "losses")
+OTHERS: Final = ("idle", "loads", "latency", "recovery", "groups", "losses", "quiet")
 """The sections beside the workloads."""
 
 
@@ -61,6 +61,7 @@ class Workload:
     records: int
     bytes: int
     batches: int
+    mirrormaker_heap_gb: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """All of it. ``latency`` and ``idle`` are lists of figures by their names.
+    """All of it. ``latency``, ``idle`` and the like are lists of figures by their names.
 
     ``commit`` is the one that all rows were measured on; ``kernels`` are those of all its invocations, in their order.
     """
@@ -145,6 +146,7 @@ class Results:
     workloads: Mapping[str, Workload]
     runs: tuple[Run, ...]
     idle: tuple[Mapping[str, Any], ...]
+    loads: tuple[Mapping[str, Any], ...]
     latency: tuple[Mapping[str, Any], ...]
     recovery: tuple[Mapping[str, Any], ...]
     groups: tuple[Mapping[str, Any], ...]
@@ -160,7 +162,7 @@ class Results:
     def of(cls, document: Mapping[str, Any]) -> Self:
         """From that file's content. Raises UnpublishableError where its rows are not of one unchanged commit."""
         workloads = {
-            name: Workload(**{key: one[key] for key in Workload.__slots__})
+            name: Workload(**{key: one[key] for key in Workload.__slots__ if key in one})
             for name, one in sorted(document["workloads"].items())
         }
         runs = tuple(_run(one, workloads[one["workload"]]) for one in document["runs"])

@@ -36,9 +36,6 @@ def java(partitions: int) -> tuple[str, ...]:
     )
 
 
-JAVA: Final = java(1)
-
-
 def settings(
     copier: str,
     source: str,

@@ -1,40 +1,40 @@
-"""Write RESULTS.md, the pictures and the claims from ``results.json``.
+"""Write RESULTS.md, LATENCY.md, the pictures and the claims from the files of results.
 
     PYTHONPATH=. python -m tests.benchmarks.side_by_side.publish
 
-The benchmark calls it at its end; run it alone after a change of the texts. README.md and tests/README.md
-have two marks where the claims belong, see :mod:`.written`. Rows of several commits are refused
-(:class:`.figures.UnpublishableError`).
+The benchmark calls it once nothing is left; run it alone after a change of the texts. README.md and tests/README.md
+have two marks where the claims belong, see :mod:`.written`. Rows of several commits in one file are refused
+(:class:`.figures.UnpublishableError`). Earlier files of which nothing is published any more are deleted.
 """
 
 from __future__ import annotations
 
-from tests.benchmarks.side_by_side.figures import Results
+from pathlib import Path
+
+from tests.benchmarks.side_by_side.figures import RESULTS, Results
 from tests.benchmarks.side_by_side.picture import PICTURES, digest, draw
-from tests.benchmarks.side_by_side.written import (
-    CLAIMS_MD,
-    README,
-    RESULTS_MD,
-    claims,
-    read_plain,
-    read_sources,
-    readme_with,
-    remarks,
-    results_page,
-    same_interval,
-    summary,
-)
+from tests.benchmarks.side_by_side.written import pages, unused
 
 
 def publish() -> None:
     """All of it."""
-    results = Results.read()
-    sources = read_sources()
-    RESULTS_MD.write_text(results_page(results, remarks(), same_interval(), read_plain()), encoding="utf-8")
-    for path, block in ((README, summary(sources, results)), (CLAIMS_MD, claims(sources, results))):
-        path.write_text(readme_with(path.read_text(encoding="utf-8"), block), encoding="utf-8")
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+    for path in unused():
+        path.unlink()
     for mode, path in PICTURES.items():
-        draw(results, mode, path, digest())
+        draw(Results.read(), mode, path, digest())
+
+
+def publish_new(path: Path) -> None:
+    """Have the file at ``path``, if there is one, become results.json, and publish all.
+
+    Raises UnpublishableError if its rows cannot be published: then all stays as it is.
+    """
+    if path.exists():
+        Results.read(path)
+        path.replace(RESULTS)
+    publish()
 
 
 if __name__ == "__main__":

@@ -44,6 +44,8 @@ _VISIBLE_WITHIN_S: Final = 15.0
 _GRACE_S: Final = 20.0
 _TAIL_BYTES: Final = 64 * 1024
 """Of a copier's log: one that fails again and again may have written gigabytes."""
+_REASONS: Final = ("Error", "ERROR", "Exception")
+"""In a line of a log that says why a copier ended: MirrorMaker 2 goes on about how it stops."""
 _QUIET: Final = 0.05
 """Of a core, for all brokers together; they are given time to come down to it before a run."""
 _QUIET_WITHIN_S: Final = 20.0
@@ -135,12 +137,12 @@ def _watch(watcher: Watcher, process: Process, until: float, log: Path) -> None:
         if ended is None and not process.alive():
             ended = turn
             if _status(process):
-                raise RunError(f"exit status {_status(process)}: {_last_line(log)}")
+                raise RunError(f"exit status {_status(process)}: {last_line(log)}")
         if ended is not None and turn > ended + _VISIBLE_WITHIN_S:
-            raise RunError(f"it ended, and {watcher.window.missing} partitions are not all there: {_last_line(log)}")
+            raise RunError(f"it ended, and {watcher.window.missing} partitions are not all there: {last_line(log)}")
         if turn > until:
             missing = watcher.window.missing
-            raise RunError(f"not done in time: {missing} partitions are not all there; {_last_line(log)}")
+            raise RunError(f"not done in time: {missing} partitions are not all there; {last_line(log)}")
         time.sleep(max(0.0, EVERY_S - (time.monotonic() - turn)))
 
 
@@ -148,10 +150,10 @@ def _await_end(process: Process, until: float, log: Path) -> None:
     until = max(until, time.monotonic() + _END_WITHIN_S)
     while process.alive():
         if time.monotonic() > until:
-            raise RunError(f"all was visible, but it did not end: {_last_line(log)}")
+            raise RunError(f"all was visible, but it did not end: {last_line(log)}")
         time.sleep(0.02)
     if _status(process):
-        raise RunError(f"exit status {_status(process)}: {_last_line(log)}")
+        raise RunError(f"exit status {_status(process)}: {last_line(log)}")
 
 
 def _status(process: Process) -> int | None:
@@ -179,12 +181,14 @@ def _epoch_seconds(job: Job) -> dict[str, Any]:
     return {"epoch_seconds": round((ended - began).total_seconds(), 3)}
 
 
-def _last_line(log: Path) -> str:
+def last_line(log: Path) -> str:
+    """Of a copier's log: the last one that gives a reason, or otherwise the last one."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
         lines = file.read().decode(errors="replace").splitlines()
     result = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", " "))]
-    return result[-1] if result else "it said nothing"
+    why = [line for line in result if any(word in line for word in _REASONS)]
+    return (why or result or ["it said nothing"])[-1]
 
 
 def _stop(process: Process, family: list[psutil.Process]) -> None:

@@ -25,8 +25,9 @@ _STREAMS: Final = {
     PLAIN: tuple(sorted(AT_LEAST_ONCE)),
 }
 _LOSSES: Final = {OURS: "mirror-exactly-once", MIRRORMAKER: "mirrormaker-exactly-once", PLAIN: "plain-spark"}
-_OF_TABLE: Final = {OURS: "mirror-sequences", MIRRORMAKER: "mirrormaker-default"}
-_OF_GROUPS: Final = {OURS: "mirror-1s", MIRRORMAKER: "mirrormaker"}
+_OF_LOADS: Final = {OURS: "mirror-sequences", MIRRORMAKER: "mirrormaker-default", PLAIN: "plain-spark"}
+_OF_GROUPS: Final = {OURS: "mirror-exactly-once", MIRRORMAKER: "mirrormaker-default"}
+_INTERVAL_MS: Final = 1_000
 _OF_LOSS: Final = {OURS: "mirror", MIRRORMAKER: "mirrormaker", PLAIN: "spark"}
 _OF_LINK: Final = {OURS: "mirror-tuned", MIRRORMAKER: "mirrormaker-tuned"}
 _SERVED: Final = {
@@ -169,38 +170,32 @@ def of_results(file: str, results: Results) -> Source:
     figures["a-memory"] = _runs(results, "a", lambda run: run.peak_rss_mb["all"])
     for percentile in ("p50", "p99"):
         figures[percentile] = _streams(results.counted_latency, itemgetter(percentile))
+        figures[f"many-{percentile}"] = _many(results.loads, percentile)
     figures["stream-cpu"] = _streams(
         (one for one in results.counted_latency if "copier_cpu_s" in one),
         lambda one: one["copier_cpu_s"] / one["seconds"],
     )
     figures["recovery"] = _streams(results.counted_recovery, lambda one: one["drained"])
+    figures["groups"] = _groups(results.groups, "p99")
+    figures["groups-cores"] = _groups(results.groups, "copier_cpu")
     figures |= _losses([one for one in results.losses if not one.get("failed")])
     return Source(file, results.commit, results.date, figures)
 
 
-def of_table(file: str, document: Mapping[str, Any]) -> Source:
-    """What latency_table has measured."""
-    measured, runs = document["measured"], document["runs"]
-    found = [run for run in runs if run["partitions"] == _MANY and "failed" not in run]
-    figures = {
-        f"many-{percentile}": _sides(
-            {
-                side: {run["round"]: run[percentile] for run in found if run["copier"] == name}
-                for side, name in _OF_TABLE.items()
-            }
-        )
-        for percentile in ("p50", "p99")
-    }
-    return Source(file, measured["commit"], measured["started"][:10], figures)
+def _many(entries: Iterable[Mapping[str, Any]], figure: str) -> dict[str, Values]:
+    """At the load of most partitions."""
+    found = [one for one in entries if one["partitions"] == _MANY and not one.get("failed")]
+    return _sides({side: _by_round(found, name, figure) for side, name in _OF_LOADS.items()})
 
 
-def of_groups(file: str, document: Mapping[str, Mapping[str, Any]], commit: str, date: str) -> Source:
-    """What bench_groups.py has measured with the same interval on both sides."""
-    figures = {
-        key: {side: {1: document[name][figure]} for side, name in _OF_GROUPS.items() if name in document}
-        for key, figure in (("groups", "p99"), ("groups-cores", "copier_cpu"))
-    }
-    return Source(file, commit, date, figures)
+def _groups(entries: Iterable[Mapping[str, Any]], figure: str) -> dict[str, Values]:
+    """With the interval that both have, and which is the shortest one."""
+    found = [one for one in entries if one["interval_ms"] == _INTERVAL_MS and not one.get("failed")]
+    return _sides({side: _by_round(found, name, figure) for side, name in _OF_GROUPS.items()})
+
+
+def _by_round(entries: Iterable[Mapping[str, Any]], copier: str, figure: str) -> Values:
+    return {one["round"]: one[figure] for one in entries if one["copier"] == copier}
 
 
 def of_loss(file: str, document: Mapping[str, Any]) -> Source:

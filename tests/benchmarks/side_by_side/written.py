@@ -13,12 +13,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mirror.spark.driver.rounds.periodic_rounds import ROUND_SHARE
 from mirror.spark.driver.rounds.reconciling import SHARE_OF_CHANGES
+from tests.benchmarks.latency_table.page import PAGE as LATENCY_MD
+from tests.benchmarks.latency_table.page import page
 from tests.benchmarks.plain_spark.command import pinned_version
 from tests.benchmarks.side_by_side.figures import (
     CEILINGS,
     COPIERS,
+    EARLIER,
     HERE,
-    PLAIN_SPARK,
     RESULTS,
     STREAMS,
     Results,
@@ -26,6 +28,7 @@ from tests.benchmarks.side_by_side.figures import (
     latency_dropped,
     recovery_dropped,
 )
+from tests.benchmarks.side_by_side.mirrormaker_settings import HEAP_GB
 from tests.benchmarks.side_by_side.statistics import Ratio, Spread
 from tests.benchmarks.side_by_side.targets import Finding, findings
 from tests.benchmarks.side_by_side.verdicts import (
@@ -35,10 +38,8 @@ from tests.benchmarks.side_by_side.verdicts import (
     Claim,
     Source,
     Verdict,
-    of_groups,
     of_loss,
     of_results,
-    of_table,
     of_wide_area,
     verdicts,
 )
@@ -49,10 +50,8 @@ README: Final = ROOT / "README.md"
 CLAIMS_MD: Final = ROOT / "tests" / "README.md"
 REMARKS: Final = HERE / "remarks.json"
 """Why a target is missed, by its key: the only words of these pages that a person writes, shown while it is missed."""
-SAME_INTERVAL: Final = HERE.parent / "results-groups.json"
 BEGIN: Final = "<!-- from here: made by `make bench` -->"
 END: Final = "<!-- to here -->"
-LATENCY: Final = HERE.parent / "latency_table" / "results.json"
 LOSSES: Final = HERE.parent / "loss" / "results.json"
 DISTANCES: Final = HERE.parent / "wide_area" / "results.json"
 _SUMMARY: Final = ("a-rate", "a-cpu", "a-memory", "j-rate", "j-cpu", "p99", "recovery", "groups", "doubled", "retimed")
@@ -60,13 +59,8 @@ _SUMMARY: Final = ("a-rate", "a-cpu", "a-memory", "j-rate", "j-cpu", "p99", "rec
 _WIDTH: Final = 119
 
 
-def results_page(
-    results: Results,
-    remarks: Mapping[str, str],
-    same_interval: Mapping[str, Mapping[str, Any]] | None = None,
-    plain: Results | None = None,
-) -> str:
-    """RESULTS.md. ``same_interval``: figures of :func:`same_interval`, by name; ``plain``: of :func:`read_plain`."""
+def results_page(results: Results, remarks: Mapping[str, str], earlier: Mapping[str, Results] | None = None) -> str:
+    """RESULTS.md. ``earlier``: what was measured on other commits, by its file."""
     found = findings(results)
     missed = {one.target.key for one in found if one.missed}
     return (
@@ -78,12 +72,12 @@ def results_page(
             copiers=COPIERS,
             streams=STREAMS,
             results=results,
-            same_interval=same_interval,
+            earlier=earlier or {},
             share_of_changes=SHARE_OF_CHANGES,
             round_share=ROUND_SHARE,
-            plain=plain,
             connector=pinned_version("spark-sql-kafka"),
             client=pinned_version("kafka-clients"),
+            heap_gb=HEAP_GB,
         )
     )
 
@@ -114,24 +108,41 @@ def claims(sources: Sequence[Source], results: Results) -> str:
     return "\n".join(lines)
 
 
+def read_results() -> dict[str, Results]:
+    """results.json and what is earlier, by its place beside RESULTS.md. Raises UnpublishableError."""
+    return {_place(path): Results.read(path) for path in (RESULTS, *sorted(EARLIER.glob("*.json")))}
+
+
+def _place(path: Path) -> str:
+    return str(path.relative_to(RESULTS_MD.parent))
+
+
 def read_sources() -> list[Source]:
     """The files that there are, of which claims are made. Raises UnpublishableError."""
-    found = []
-    if (plain := read_plain()) is not None:
-        found.append(of_results(PLAIN_SPARK.name, plain))
-    main = Results.read()
-    found.append(of_results(f"side_by_side/{RESULTS.name}", main))
-    found.append(of_table("latency_table/results.json", json.loads(LATENCY.read_text(encoding="utf-8"))))
-    found.append(of_groups(SAME_INTERVAL.name, same_interval(), main.commit, main.date))
+    found = [of_results(place, results) for place, results in read_results().items()]
     for path, read in ((LOSSES, of_loss), (DISTANCES, of_wide_area)):
         if path.exists():
-            found.append(read(f"{path.parent.name}/{path.name}", json.loads(path.read_text(encoding="utf-8"))))
+            found.append(read(_place(path), json.loads(path.read_text(encoding="utf-8"))))
     return found
 
 
-def read_plain() -> Results | None:
-    """What was measured beside plain Spark; None where a file of its own has it no more."""
-    return Results.read(PLAIN_SPARK) if PLAIN_SPARK.exists() else None
+def unused() -> set[Path]:
+    """The earlier files of which no claim is made, since results.json has all of theirs."""
+    used = {verdict.source.file for verdict in verdicts(read_sources())}
+    return {path for path in EARLIER.glob("*.json") if _place(path) not in used}
+
+
+def pages() -> dict[Path, str]:
+    """All that is written of the files of results, by its file. Raises UnpublishableError."""
+    files, sources = read_results(), read_sources()
+    results, *others = files.values()
+    earlier = {_place(path): files[_place(path)] for path in sorted({*EARLIER.glob("*.json")} - unused())}
+    blocks = {README: summary(sources, results), CLAIMS_MD: claims(sources, results)}
+    return {
+        RESULTS_MD: results_page(results, remarks(), earlier),
+        LATENCY_MD: page(next(one for one in (results, *others) if one.loads)),
+        **{path: readme_with(path.read_text(encoding="utf-8"), block) for path, block in blocks.items()},
+    }
 
 
 def _claims(sources: Sequence[Source], keys: Collection[str], folder: str) -> list[str]:
@@ -148,6 +159,9 @@ def _claims(sources: Sequence[Source], keys: Collection[str], folder: str) -> li
         f"{number}: [{source.file}]({folder}/{source.file}), {source.date}, commit {source.commit[:12]}"
         for number, source in enumerate(used, 1)
     )
+    others = (
+        " Files of two dates are of machines with other loads." if len({source.date for source in used}) > 1 else ""
+    )
     return [
         *textwrap.wrap(text, _WIDTH),
         "",
@@ -155,7 +169,7 @@ def _claims(sources: Sequence[Source], keys: Collection[str], folder: str) -> li
         "|---|---|---|---|---|---|",
         *(_claim(verdict, used.index(verdict.source) + 1) for verdict in found),
         "",
-        f"From {places}; two cores for everything. Files of two dates are of machines with other loads.",
+        f"From {places}; two cores for everything.{others}",
     ]
 
 
@@ -187,12 +201,6 @@ def readme_with(text: str, block: str) -> str:
 def remarks(path: Path = REMARKS) -> Mapping[str, str]:
     """By the target's key."""
     found: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
-    return found
-
-
-def same_interval(path: Path = SAME_INTERVAL) -> Mapping[str, Mapping[str, Any]]:
-    """How long the positions of groups take with the same interval on both sides, by name (bench_groups.py)."""
-    found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 

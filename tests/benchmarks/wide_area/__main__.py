@@ -37,12 +37,11 @@ from mirror.sandbox.fetch import class_path
 from mirror.sandbox.java import find_java
 from mirror.sandbox.node import render
 from tests.benchmarks.brokers import cluster
-from tests.benchmarks.latency_table.__main__ import begin, is_done
 from tests.benchmarks.loss.copiers import end, launch
 from tests.benchmarks.mirrormaker import LOGGING, mirrormaker_jars
 from tests.benchmarks.network.links import Line, Link, Namespace, network
 from tests.benchmarks.side_by_side import mirrormaker_settings
-from tests.benchmarks.side_by_side.results import invocation
+from tests.benchmarks.side_by_side.results import begin, invocation, is_done
 from tests.benchmarks.wide_area.page import PAGE, page
 from tests.polling import eventually
 
