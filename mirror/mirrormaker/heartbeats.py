@@ -96,9 +96,14 @@ class Heartbeats:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._stopped.set()
+        self.end(error)
         self._writer.close()
         self._thread.join(_JOIN_S)
+
+    def end(self, error: BaseException | None) -> None:
+        """Have it end, which the end of the block waits for; ``error`` is what ends the block."""
+        del error
+        self._stopped.set()
 
     def _run(self) -> None:
         reported = ""

@@ -23,13 +23,13 @@ from mirror.telemetry.metrics.record_results import record_groups, record_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
 
     from mirror.alignment.sync_state import SyncState
     from mirror.config.models import FlowConfig, MirrorConfig
     from mirror.groups.positions import GroupsReport
     from mirror.groups.summary import GroupsSummary
     from mirror.spark.driver.output.flow_lines import FlowLines
+    from mirror.spark.driver.rounds.monitoring import Monitor
     from mirror.spark.driver.rounds.outages import Outages
     from mirror.spark.driver.rounds.reconciling import CreatedTopics
     from mirror.spark.ledger.results import FlowReport
@@ -61,7 +61,7 @@ class FlowRounds:
         self._outages: Final = outages
         self._sync_lock: Final = threading.Lock()
 
-    def opened(self, created: CreatedTopics) -> Iterator[AbstractContextManager[object]]:
+    def opened(self, created: CreatedTopics) -> Iterator[Monitor]:
         """Yield the rounds that the flow's configuration asks for; each runs while its block does.
 
         ``created`` are the topics that preparations have created, for the rounds that bring configurations in step.

@@ -30,6 +30,7 @@ from mirror.spark.driver.flow_rounds import FlowRounds
 from mirror.spark.driver.output.error_report import error_lines
 from mirror.spark.driver.output.flow_lines import FlowLines
 from mirror.spark.driver.output.stream_progress import StreamProgress
+from mirror.spark.driver.rounds.monitoring import monitoring
 from mirror.spark.driver.rounds.outages import ClusterOutages, Outages
 from mirror.spark.driver.run_ending import RunEnding
 from mirror.spark.driver.run_status import RunStatus
@@ -333,11 +334,9 @@ class FlowRun:
             self._lines.warn,
             self._outages,
         )
-        resources.enter_context(upkeep)
         on_read = (lambda _, __: None) if self._status is None else self._status.report_read
-        resources.enter_context(LagMonitor(self._config, self._flow, self._telemetry, job, self._reported, on_read))
-        for rounds in self._rounds.opened(self._preparation.created):
-            resources.enter_context(rounds)
+        lags = LagMonitor(self._config, self._flow, self._telemetry, job, self._reported, on_read)
+        resources.enter_context(monitoring([upkeep, lags, *self._rounds.opened(self._preparation.created)]))
 
     def _prepare_again(self, topics: Mapping[str, TopicDescription], gone: Collection[str] = ()) -> TargetTopics:
         """Prepare ``topics``, and drop those that are ``gone``."""

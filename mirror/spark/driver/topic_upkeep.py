@@ -125,8 +125,13 @@ class TopicUpkeep:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._ended.set()
+        self.end(error)
         self._thread.join(_JOIN_S)
+
+    def end(self, error: BaseException | None) -> None:
+        """Have it end, which the end of the block waits for; ``error`` is what ends the block."""
+        del error
+        self._ended.set()
 
     def _run(self, observe: Callable[[], Sides]) -> None:
         with self._resources:

@@ -86,8 +86,13 @@ class LagMonitor:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._stopped.set()
+        self.end(error)
         self._thread.join(_JOIN_S)
+
+    def end(self, error: BaseException | None) -> None:
+        """Have it end, which the end of the block waits for; ``error`` is what ends the block."""
+        del error
+        self._stopped.set()
 
     def _run(self) -> None:
         measure_interval_ms = min(_MAX_INTERVAL_MS, self._telemetry.export_interval_ms)

@@ -12,13 +12,14 @@ from typing import Final, Self
 
 import pytest
 
-from mirror.errors import ConnectionFailed, Fenced, KafkaError
+from mirror.errors import ConnectionFailed, Fenced, FlowError, FlowHeld, KafkaError, LatchMoved
 from mirror.groups.commit_decision import Reason
 from mirror.groups.positions import GroupsReport, GroupState
 from mirror.spark.driver.rounds import periodic_rounds
 from mirror.spark.driver.rounds.outages import ClusterOutages, Outages
 from mirror.spark.driver.rounds.periodic_rounds import PeriodicRounds, RoundKind
 from mirror.spark.driver.rounds.reconciling import GROUPS
+from tests.polling import eventually
 
 WITHIN_S: Final = 20
 
@@ -88,6 +89,37 @@ def test_rounds_follow_each_other_and_one_is_last() -> None:
             assert report().written == number
         before = rounds.count
     assert rounds.count > before
+
+
+@pytest.mark.parametrize("error", [FlowHeld("held by switch s"), LatchMoved("held, and released since")])
+def test_rounds_of_a_flow_that_is_held_have_no_last_one(error: FlowError) -> None:
+    """It would be refused, and what holds the flow would wait for it: for 15 s while the source is away."""
+    rounds = FakeRounds()
+    with pytest.raises(FlowError, match="held"), running(rounds, interval_ms=60_000, news_ms=0) as (report, _):  # noqa: PT012 - the rounds have to be there before
+        assert report().written == 1
+        raise error
+    eventually(lambda: not rounds.open, what="their end")
+    assert rounds.count == 1
+
+
+def test_a_round_that_hangs_holds_up_no_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(periodic_rounds, "_JOIN_S", threading.TIMEOUT_MAX)
+    began, answers = threading.Event(), threading.Event()
+
+    class Hanging(FakeRounds):
+        def round(self, **_: object) -> GroupsReport:
+            began.set()
+            answers.wait()
+            return super().round()
+
+    rounds = Hanging()
+    with pytest.raises(FlowHeld), running(rounds):  # noqa: PT012 - the round has to hang before
+        assert began.wait(WITHIN_S)
+        raise FlowHeld("held by switch s")
+    assert rounds.open, "the round still hangs"
+    answers.set()
+    eventually(lambda: not rounds.open, what="its end")
+    assert rounds.count == 1
 
 
 def test_a_failed_round_is_reported_once_and_the_next_one_follows() -> None:

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, Protocol, Self, TypeVar
 
-from mirror.errors import Fenced, MirrorError, is_outage, problem_of
+from mirror.errors import Fenced, FlowHeld, LatchMoved, MirrorError, is_outage, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -27,6 +27,9 @@ _FENCED_WAIT_MS: Final = 30_000
 """After this time the run that fenced this one has ended it, or was itself ended."""
 _JOIN_S: Final = 15.0
 """How long the end of a stream waits for the last round."""
+_HELD_JOIN_S: Final = 1.0
+"""The same where the flow is held: what holds it has fenced the rounds, and one that asks a source which is away takes
+20 s, for which a failover would wait."""
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -122,6 +125,8 @@ class _Schedule:
 class PeriodicRounds(Generic[R]):
     """Runs rounds in a thread until the block ends, and by default one more then, for what was copied last.
 
+    There is none if the flow is held.
+
     A failure stops neither the copies nor later rounds. The next round comes in its time, without backoff: one that
     fails costs no more than one that succeeds.
     """
@@ -143,6 +148,7 @@ class PeriodicRounds(Generic[R]):
         self._warn: Final = warn
         self._outages: Final = outages
         self._stopped: Final = threading.Event()
+        self._is_held = False
         due_ms = _now_ms() + (kind.interval_ms if kind.wait_first else 0)
         self._schedule: Final = _Schedule(kind.interval_ms, kind.news_ms, due_ms)
         self._last: R | None = None
@@ -154,8 +160,14 @@ class PeriodicRounds(Generic[R]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.end(error)
+        self._thread.join(_JOIN_S if not self._is_held else _HELD_JOIN_S)
+
+    def end(self, error: BaseException | None) -> None:
+        """Have it end, which the end of the block waits for; ``error`` is what ends the block."""
+        if isinstance(error, FlowHeld | LatchMoved):
+            self._is_held = True  # before the thread sees that it is to end
         self._stopped.set()
-        self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -165,7 +177,7 @@ class PeriodicRounds(Generic[R]):
                         if not self._step(rounds):
                             break  # with new clients
                     else:
-                        if not self._kind.wait_first:
+                        if not (self._kind.wait_first or self._is_held):
                             self._round(rounds, last=True)
             except Exception as error:  # noqa: BLE001 - without this thread no later round would run
                 self._failed(error)
