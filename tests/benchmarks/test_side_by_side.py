@@ -536,7 +536,7 @@ def test_an_invocation_names_commit_arguments_machine_and_versions() -> None:
     assert (found["seed"], found["arguments"]) == (9, ["--rounds", "1"])
 
 
-def test_the_line_of_a_log_is_the_last_one_with_a_reason(tmp_path: Path) -> None:
+def test_a_log_is_summed_up_by_its_first_and_last_line_with_a_reason(tmp_path: Path) -> None:
     log = tmp_path / "copier.log"
     log.write_text("started\n", encoding="utf-8")
     assert last_line(log) == "started"
@@ -544,6 +544,8 @@ def test_the_line_of_a_log_is_the_last_one_with_a_reason(tmp_path: Path) -> None
         "java.lang.OutOfMemoryError: Java heap space\n\tat java.util.Error\nINFO stopped\n", encoding="utf-8"
     )
     assert last_line(log) == "java.lang.OutOfMemoryError: Java heap space"
+    log.write_text("java.lang.OutOfMemoryError\nERROR closing\nERROR not in time\nINFO stopped\n", encoding="utf-8")
+    assert last_line(log) == "java.lang.OutOfMemoryError ... ERROR not in time"
     log.write_text("", encoding="utf-8")
     assert last_line(log) == "it said nothing"
 

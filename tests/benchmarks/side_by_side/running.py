@@ -182,12 +182,14 @@ def _epoch_seconds(job: Job) -> dict[str, Any]:
 
 
 def last_line(log: Path) -> str:
-    """Of a copier's log: the last one that gives a reason, or otherwise the last one."""
+    """Of the end of a copier's log: the first and the last line that give a reason, or otherwise the last one."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
         lines = file.read().decode(errors="replace").splitlines()
     result = [line.strip() for line in lines if line.strip() and not line.startswith(("\t", " "))]
     why = [line for line in result if any(word in line for word in _REASONS)]
+    if len(why) > 1:
+        return f"{why[0][:250]} ... {why[-1][:250]}"
     return (why or result or ["it said nothing"])[-1]
 
 
