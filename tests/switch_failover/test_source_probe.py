@@ -103,6 +103,13 @@ def test_a_source_that_comes_back_is_seen(clients: Clients, answer: Exception | 
         eventually(lambda: probe.why_away() == "", what="its answer")
 
 
+def test_an_answer_that_is_too_old_is_waited_for_again(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host may have been suspended, and the source may have come back meanwhile."""
+    monkeypatch.setattr(source_probe, "_FRESH_S", -1.0)
+    with asked(clients, a=[*[AWAY] * 300, None]) as probe:
+        assert probe.why_away() == ""
+
+
 def test_a_source_that_ends_is_seen(clients: Clients) -> None:
     with asked(clients, a=[None, None, AWAY]) as probe:
         eventually(lambda: probe.why_away() == str(AWAY), what="its end")

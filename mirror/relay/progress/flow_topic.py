@@ -178,14 +178,16 @@ class FlowTopicWriter(Closing):
         """Do what :meth:`FlowTopic.write` does."""
         if not records:
             return {}
+        is_written = False
         try:
-            if self._producer is None:
-                self._producer = self._topic.producer(timeout_ms)
+            producer = self._producer = self._producer or self._topic.producer(timeout_ms)
+            failed = self._topic.write_with(producer, records, timeout_ms)
+            is_written = not failed
         except KafkaError as error:
             return dict.fromkeys(records, error)
-        failed = self._topic.write_with(self._producer, records, timeout_ms)
-        if failed or self._is_closed:
-            self._release()  # a new one begins without what the old one holds back
+        finally:
+            if self._is_closed or not is_written:
+                self._release()  # a new one begins without what the old one holds back
         return failed
 
     def close(self) -> None:

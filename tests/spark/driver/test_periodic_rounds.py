@@ -73,11 +73,12 @@ def kind_of(
 
 @contextlib.contextmanager
 def running(
-    rounds: FakeRounds, interval_ms: int = 10, news_ms: int = 1_000
+    rounds: FakeRounds, interval_ms: int = 10, news_ms: int = 1_000, *, ends_with_hold: bool = True
 ) -> Iterator[tuple[Callable[[], GroupsReport], queue.Queue[str]]]:
     reports: queue.Queue[GroupsReport] = queue.Queue()
     warnings: queue.Queue[str] = queue.Queue()
-    with PeriodicRounds(lambda: rounds, kind_of(reports.put, interval_ms, news_ms), warnings.put):
+    kind = replace(kind_of(reports.put, interval_ms, news_ms), ends_with_hold=ends_with_hold)
+    with PeriodicRounds(lambda: rounds, kind, warnings.put):
         yield lambda: reports.get(timeout=WITHIN_S), warnings
     assert not rounds.open
 
@@ -100,6 +101,15 @@ def test_rounds_of_a_flow_that_is_held_have_no_last_one(error: FlowError) -> Non
         raise error
     eventually(lambda: not rounds.open, what="their end")
     assert rounds.count == 1
+
+
+def test_rounds_that_a_hold_does_not_fence_have_a_last_one() -> None:
+    rounds = FakeRounds()
+    running_rounds = running(rounds, interval_ms=60_000, news_ms=0, ends_with_hold=False)
+    with pytest.raises(FlowHeld), running_rounds as (report, _):  # noqa: PT012 - the rounds have to be there before
+        assert report().written == 1
+        raise FlowHeld("held by switch s")
+    assert rounds.count == 2
 
 
 def test_a_round_that_hangs_holds_up_no_hold(monkeypatch: pytest.MonkeyPatch) -> None:

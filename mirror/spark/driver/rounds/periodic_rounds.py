@@ -55,6 +55,8 @@ class RoundKind(Generic[R]):
     """Rounds with such a report take at most one of so many parts of a core."""
     wait_first: bool = False
     """A round was just done: the first one follows after the interval, and none at the end."""
+    ends_with_hold: bool = True
+    """What holds the flow has fenced the rounds: the last one would be refused."""
 
 
 class Rounds(Protocol[R_co]):
@@ -125,7 +127,7 @@ class _Schedule:
 class PeriodicRounds(Generic[R]):
     """Runs rounds in a thread until the block ends, and by default one more then, for what was copied last.
 
-    There is none if the flow is held.
+    There is none if the flow is held and that has fenced the rounds.
 
     A failure stops neither the copies nor later rounds. The next round comes in its time, without backoff: one that
     fails costs no more than one that succeeds.
@@ -165,7 +167,7 @@ class PeriodicRounds(Generic[R]):
 
     def end(self, error: BaseException | None) -> None:
         """Have it end, which the end of the block waits for; ``error`` is what ends the block."""
-        if isinstance(error, FlowHeld | LatchMoved):
+        if self._kind.ends_with_hold and isinstance(error, FlowHeld | LatchMoved):
             self._is_held = True  # before the thread sees that it is to end
         self._stopped.set()
 

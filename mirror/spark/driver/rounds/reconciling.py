@@ -134,6 +134,8 @@ def group_rounds(flow: FlowConfig, on_report: Callable[[GroupsReport], None]) ->
         failed=lambda last, problem: (last or GroupsReport()).failed(problem, SystemClock().unix_ms()),
         news_ms=flow.groups.interval_ms // _NEWS,
         share=lambda report: SHARE_OF_CHANGES if report.is_watching else ROUND_SHARE,
+        # Checkpoints alone have no group of this flow on the target that a hold could fence.
+        ends_with_hold=flow.groups.sync,
     )
 
 
