@@ -73,7 +73,7 @@ class FlowRounds:
             kind = target_rounds(self._flow, self.on_reconciled, said, wait_first=True)
             reconciling = partial(Reconciling, self._config, self._flow, created, beside_copies=True)
             yield PeriodicRounds(reconciling, kind, self._lines.warn, outages=self._outages)
-        if self._flow.follows_groups:  # they end first: their last round has the positions that were committed last
+        if self._flow.follows_groups:  # their last round has the positions that were committed last
             groups = partial(CheckpointedRounds, self._config, self._flow, beside_copies=True)
             yield PeriodicRounds(
                 groups, group_rounds(self._flow, self.on_groups), self._lines.warn, outages=self._outages

@@ -32,12 +32,8 @@ def monitoring(monitors: Sequence[Monitor]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for monitor in monitors:
             stack.enter_context(monitor)
-        try:
-            yield
-        except BaseException as error:
-            _end(monitors, error)
-            raise
-        _end(monitors, None)
+        stack.push(lambda _, error, __: _end(monitors, error))
+        yield
 
 
 def _end(monitors: Sequence[Monitor], error: BaseException | None) -> None:
