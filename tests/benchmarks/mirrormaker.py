@@ -13,7 +13,7 @@ from mirror.sandbox.java import find_java
 from mirror.sandbox.node import render
 from mirror.sandbox.process import Process, launch, stop
 
-VERSION: Final = "4.3.0"
+VERSION: Final = "4.3.1"
 _HERE: Final = Path(__file__).parent
 HEAP: Final = ("-Xms256m", "-Xmx1g", "-XX:+UseG1GC")
 GRACE_S: Final = 15.0
