@@ -47,6 +47,7 @@ from tests.benchmarks.brokers import cluster
 from tests.benchmarks.mirrormaker import NO_LINGER, mirrormaker, properties
 from tests.benchmarks.plain_spark import command as plain
 from tests.benchmarks.side_by_side.mirrormaker_settings import java
+from tests.benchmarks.side_by_side.running import last_line
 
 PARTITIONS: Final = 4
 BROKERS: Final = {"log.index.size.max.bytes": "262144"}
@@ -55,6 +56,7 @@ partitions get there at the same time: the broker was in the kernel (6.18, ext4)
 READ_WAIT_MS: Final = 100
 WARM_S: Final = 20.0
 START_WITHIN_S: Final = 300.0
+PLAIN_LOG: Final = "plain-spark.log"
 TOPIC: Final = "orders"
 COPY: Final = f"a.{TOPIC}"
 MOST_OFFSETS: Final = 100_000
@@ -216,7 +218,7 @@ def plain_spark(trigger: dict[str, str], load: Load) -> contextlib.AbstractConte
     asked = plain.PlainSpark(
         *(load.source, load.target, TOPIC, COPY, checkpoint, trigger), master=master, most_offsets=MOST_OFFSETS
     )
-    with (load.folder / "plain-spark.log").open("ab") as log:
+    with (load.folder / PLAIN_LOG).open("ab") as log:
         return ended_after(subprocess.Popen(plain.command(asked), stdout=log, stderr=log, env=os.environ))
 
 
@@ -261,6 +263,14 @@ class Meter:
         return found
 
 
+def _runs(process: int) -> bool:
+    """A process that has ended is a zombie until its parent waits for it."""
+    try:
+        return bool(psutil.Process(process).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def _cpu(root: psutil.Process) -> float:
     total = 0.0
     for process in [root, *root.children(recursive=True)]:
@@ -280,12 +290,20 @@ class Fed:
     feeding: Feeding
     reading: Reading
 
-    def await_first(self, name: str) -> None:
-        """Wait for the first record that the stream ``name`` copies. Raises AssertionError."""
+    def await_first(self, name: str, copier: int) -> None:
+        """Wait for the first record of the stream ``name``, whose process id is ``copier``.
+
+        Raises AssertionError if none comes in time, or the process ends.
+        """
         until = time.monotonic() + START_WITHIN_S
         while not self.reading.found:
+            assert _runs(copier), f"{name} has ended before its first record{self._reason()}"
             assert time.monotonic() < until, f"{name} copied nothing within {START_WITHIN_S} s"
             time.sleep(0.2)
+
+    def _reason(self) -> str:
+        log = self.folder / PLAIN_LOG
+        return f": {last_line(log)}" if log.exists() else ""
 
     def stop(self) -> int:
         """Stop the producer, and return how many records the source has, once these have come, or after 30 s."""
@@ -339,7 +357,7 @@ def measure(
         a, b, reading = site.source, site.target, site.reading
         load = Load(a.bootstrap_servers, b.bootstrap_servers, site.folder, partitions, epoch_ms, profile)
         with STREAMS[name](load) as copier:
-            site.await_first(name)
+            site.await_first(name, copier)
             begins = reading.found[0][0] + WARM_S
             time.sleep(WARM_S)
             brokers = {name: next(iter(cluster.pids.values())) for name, cluster in (("source", a), ("target", b))}

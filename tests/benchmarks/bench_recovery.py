@@ -75,7 +75,7 @@ def measure(name: str, rate: int) -> dict[str, float | None]:
         source, target = site.source.bootstrap_servers, site.target.bootstrap_servers
         load = Load(source, target, site.folder, PARTITIONS, _PERIOD_MS)
         with STREAMS[name](load) as copier:
-            site.await_first(name)
+            site.await_first(name, copier)
             time.sleep(WARM_S)
             kill(copier)
             killed = time.monotonic()

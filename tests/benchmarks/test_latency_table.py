@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from tests.benchmarks import sample_results
+from tests.benchmarks.bench_latency import PLAIN_LOG, Fed
 from tests.benchmarks.latency_table.page import page
 from tests.benchmarks.side_by_side.figures import Results
 
@@ -40,3 +47,14 @@ def test_runs_that_failed_or_lack_records_are_named() -> None:
     text = page_of(*runs)
     assert "round 1, MirrorMaker 2, exactly-once support: failed, counts in no figure: AssertionError: no" in text
     assert "round 2, mirror, exactly once by sequences: arrived twice: 3" in text
+
+
+def test_a_stream_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / PLAIN_LOG).write_text("started\nIllegalArgumentException: no such trigger\n", encoding="utf-8")
+    unused = cast("Any", None)
+    site = Fed(unused, unused, tmp_path, unused, cast("Any", SimpleNamespace(found=[])))
+    with (
+        subprocess.Popen([sys.executable, "-c", ""]) as child,
+        pytest.raises(AssertionError, match="plain-spark has ended before its first record: IllegalArgumentException"),
+    ):
+        site.await_first("plain-spark", child.pid)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tests.benchmarks.bench_losses import Seen, differences, measure
-from tests.benchmarks.plain_spark.command import AVAILABLE_NOW, MICRO_BATCHES, PlainSpark, settings
+from tests.benchmarks.plain_spark.command import AVAILABLE_NOW, MICRO_BATCHES, REAL_TIME, PlainSpark, settings
 
 
 def _seen(number: int, offset: int, partition: int = 0, time_ms: int = 1_000) -> Seen:
@@ -43,6 +43,8 @@ def test_a_copy_of_much_has_the_settings_of_a_tuned_mirrormaker_and_a_stream_has
     assert much["reading"]["kafka.max.partition.fetch.bytes"] == "4194304"
     stream = settings(PlainSpark(*common, MICRO_BATCHES, most_offsets=7, master="spark://host:1"), jars=())
     assert stream["reading"]["maxOffsetsPerTrigger"] == "7"
+    real_time = settings(PlainSpark(*common, REAL_TIME, most_offsets=7), jars=())
+    assert "maxOffsetsPerTrigger" not in real_time["reading"]
     assert not [key for key in stream["writing"] if "batch" in key or "linger" in key]
     assert "spark.driver.memory" not in stream["session"]
     for one in (much, stream):
