@@ -60,7 +60,7 @@ ROWS = (
         "500000000",
     ),
     Row("has a default of its brokers, set dynamically", "anything", NEW, "index.interval.bytes", None, None, None),
-    Row("anything", "the key is excluded", NEW, "message.timestamp.type", "LogAppendTime", "LogAppendTime", None),
+    Row("the key is not in `configs-include`", "anything", NEW, "delete.retention.ms", "90000", "90000", None),
 )
 OVERRIDDEN = "file.delete.delay.ms"
 
@@ -116,7 +116,7 @@ def test_every_row_of_the_table(new_cluster: NewCluster, tmp_path: Path) -> None
             f'[clusters.o]\n"bootstrap.servers" = "{clusters[0]}"\n'
             f'[clusters.b]\n"bootstrap.servers" = "{clusters[1]}"\n'
             f'[flows.f]\nsource = "o"\ntarget = "b"\ntopics = ["{NEW}", "{OLD}"]\n'
-            'configs-include = [".*"]\n'
+            'configs-include = ["[^d].*"]\n'
             f'[flows.f.configs-overrides]\n"{OVERRIDDEN}" = 70000\n'
         )
         _apply(file, "--flow", "f", "--adopt", f"o.{OLD}")
