@@ -43,6 +43,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from mirror.sandbox.cluster import HEAP as HEAP_OF_BROKERS
 from mirror.sandbox.cluster import Cluster
+from mirror.sandbox.process import start_time
 from tests.benchmarks.brokers import cluster
 from tests.benchmarks.mirrormaker import NO_LINGER, mirrormaker, properties
 from tests.benchmarks.plain_spark import command as plain
@@ -263,14 +264,6 @@ class Meter:
         return found
 
 
-def _runs(process: int) -> bool:
-    """A process that has ended is a zombie until its parent waits for it."""
-    try:
-        return bool(psutil.Process(process).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
 def _cpu(root: psutil.Process) -> float:
     total = 0.0
     for process in [root, *root.children(recursive=True)]:
@@ -297,7 +290,7 @@ class Fed:
         """
         until = time.monotonic() + START_WITHIN_S
         while not self.reading.found:
-            assert _runs(copier), f"{name} has ended before its first record{self._reason()}"
+            assert start_time(copier) is not None, f"{name} has ended before its first record{self._reason()}"
             assert time.monotonic() < until, f"{name} copied nothing within {START_WITHIN_S} s"
             time.sleep(0.2)
 
