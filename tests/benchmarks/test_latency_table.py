@@ -55,6 +55,6 @@ def test_a_stream_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
     site = Fed(unused, unused, tmp_path, unused, cast("Any", SimpleNamespace(found=[])))
     with (
         subprocess.Popen([sys.executable, "-c", ""]) as child,
-        pytest.raises(AssertionError, match="plain-spark has ended before its first record: IllegalArgumentException"),
+        pytest.raises(AssertionError, match="plain-spark has ended before it had begun: IllegalArgumentException"),
     ):
         site.await_first("plain-spark", child.pid)

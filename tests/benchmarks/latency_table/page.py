@@ -28,8 +28,8 @@ _INTRODUCTION: Final = """\
 Made by `make bench`; nothing here is written by hand. From a record's own time at its producer until another client,
 which reads committed records, has it at the target: ms. Records of 100 bytes, spread evenly over the partitions. One
 broker for each cluster, producer, reader and copier share the machine. CPU is what the copier's processes (with Spark's
-JVM) and the brokers have used in the measured seconds, which begin 20 s after a record of each partition has arrived.
-Figures are medians of all rounds, with the least and the most; the copiers take turns within a round."""
+JVM) and the brokers have used in the measured seconds, which begin 20 s after the first record has arrived. Figures are
+medians of all rounds, with the least and the most; the copiers take turns within a round."""
 
 
 class _Wanted(NamedTuple):
