@@ -12,11 +12,11 @@ which commits each 5 minutes by default) and ``plain-spark-real-time-shortest`` 
 other, on clusters of their own, and may be repeated; by default ``mirror`` and ``mirrormaker``.
 
 ``rate`` records of 100 bytes a second are spread evenly over the partitions, by one producer without linger. Measured
-is from a record's own time (ms, set when it is handed to the producer) to when another client has it. Prints
-percentiles, the CPU seconds of the copier's processes and of both brokers, and of a task the requests a second by API;
-the first 20 s after a record of each partition arrived are left out, and the gap between epochs is in. Results go to
-results-latency.json, or to the file of ``--output``. Each record's (name, seconds since the first one, partition,
-latency in ms) goes to the file of ``--records``, as JSON lines.
+is from when a record is handed to the producer, by its number, to when another client has it: Spark's sink gives copies
+timestamps of their own. Prints percentiles, the CPU seconds of the copier's processes and of both brokers, and of a
+task the requests a second by API; the first 20 s after a record of each partition arrived are left out, and the gap
+between epochs is in. Results go to results-latency.json, or to the file of ``--output``. Each record's (name, seconds
+since the first one that is measured, partition, latency in ms) goes to the file of ``--records``, as JSON lines.
 """
 
 from __future__ import annotations
@@ -100,14 +100,15 @@ class Feeding(threading.Thread):
 class Reading(threading.Thread):
     """Each record's partition and latency in ms, by when it came (monotonic seconds), and the records' numbers."""
 
-    def __init__(self, address: str, partitions: int, most: int | None = None) -> None:
-        """``most``: of more partitions than that it reads so many, evenly spread."""
+    def __init__(self, address: str, partitions: int, sent_at: Sequence[float], most: int | None = None) -> None:
+        """``sent_at``: the feeding's. ``most``: of more partitions than that it reads so many, evenly spread."""
         super().__init__(name="reading", daemon=True)
         self.read: Final = range(0, partitions, -(-partitions // most) if most else 1)
         """The partitions that it reads."""
         self.over = threading.Event()
         self.found: list[tuple[float, int, float]] = []
         self.numbers: list[int] = []
+        self._sent_at = sent_at
         self._consumer = Consumer(
             {
                 "bootstrap.servers": address,
@@ -124,9 +125,9 @@ class Reading(threading.Thread):
         while not self.over.is_set():
             message = self._consumer.poll(0.2)
             if message is not None and message.error() is None:
-                now = time.time()
-                self.numbers.append(int(message.value() or b""))
-                self.found.append((time.monotonic(), message.partition() or 0, now * 1000 - message.timestamp()[1]))
+                now, number = time.monotonic(), int(message.value() or b"")
+                self.numbers.append(number)
+                self.found.append((now, message.partition() or 0, (now - self._sent_at[number]) * 1000))
         self._consumer.close()
 
 
@@ -236,7 +237,10 @@ def plain_spark(trigger: dict[str, str], load: Load) -> contextlib.AbstractConte
     slots = load.partitions if "realTime" in trigger else min(load.partitions, _MOST_SLOTS)
     checkpoint, master = str(load.folder / "checkpoint"), f"local[{slots}]"
     asked = plain.PlainSpark(
-        *(load.source, load.target, TOPIC, COPY, checkpoint, trigger), master=master, most_offsets=MOST_OFFSETS
+        *(load.source, load.target, TOPIC, COPY, checkpoint, trigger),
+        master=master,
+        most_offsets=MOST_OFFSETS,
+        consumers=load.partitions + slots,
     )
     with (load.folder / PLAIN_LOG).open("ab") as log:
         return ended_after(subprocess.Popen(plain.command(asked), stdout=log, stderr=log, env=os.environ))
@@ -351,7 +355,7 @@ def fed(
         create(a.bootstrap_servers, TOPIC, partitions)
         create(b.bootstrap_servers, COPY, partitions)
         feeding = Feeding(a.bootstrap_servers, rate, partitions)
-        reading = Reading(b.bootstrap_servers, partitions, most_read)
+        reading = Reading(b.bootstrap_servers, partitions, feeding.sent_at, most_read)
         reading.start()
         feeding.start()
         try:
@@ -387,8 +391,7 @@ def measure(
             appended = site.stop()
     if records is not None:
         with records.open("a", encoding="utf-8") as lines:
-            began = begins - WARM_S
-            lines.writelines(f"{json.dumps([name, at - began, tp, ms])}\n" for at, tp, ms in reading.found)
+            lines.writelines(f"{json.dumps([name, at - begins, tp, ms])}\n" for at, tp, ms in reading.found)
     found = sorted(ms for at, _, ms in reading.found if begins <= at <= ends)
     percentiles = {f"p{q}": found[min(len(found) - 1, int(len(found) * q / 100))] for q in (50, 90, 99, 99.9)}
     missing = appended - len(reading.found)

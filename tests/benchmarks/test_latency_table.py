@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.benchmarks import sample_results
-from tests.benchmarks.bench_latency import PLAIN_LOG, Fed
+from tests.benchmarks.bench_latency import COPY, PLAIN_LOG, TOPIC, Fed, fed
 from tests.benchmarks.latency_table.page import page
 from tests.benchmarks.side_by_side.figures import Results
 
@@ -58,3 +60,22 @@ def test_a_stream_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
         pytest.raises(AssertionError, match="plain-spark has ended before it had begun: IllegalArgumentException"),
     ):
         site.await_first("plain-spark", child.pid)
+
+
+@pytest.mark.brokers
+def test_latency_counts_from_the_producer_also_for_copies_with_timestamps_of_their_own() -> None:
+    with fed(rate=20, partitions=1) as site:
+        source = Consumer({"bootstrap.servers": site.source.bootstrap_servers, "group.id": "copier"})
+        target = Producer({"bootstrap.servers": site.target.bootstrap_servers, "linger.ms": 0})
+        source.assign([TopicPartition(TOPIC, 0, 0)])
+        for record in source.consume(10, timeout=30):
+            time.sleep(0.2)
+            target.produce(COPY, record.value())  # its timestamp is the time of this line
+            target.flush(30)
+        source.close()
+        deadline = time.monotonic() + 30
+        while len(site.reading.found) < 10 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        latencies = [ms for _, _, ms in site.reading.found]
+    assert len(latencies) == 10
+    assert min(latencies) >= 200

@@ -24,6 +24,8 @@ REAL_TIME_SHORTEST: Final = {"realTime": "5 seconds"}
 HEAP: Final = "2g"
 """As much as MirrorMaker 2 has by its own script."""
 _MIB: Final = 1 << 20
+_CONSUMERS: Final = 64
+"""Spark's default of spark.kafka.consumer.cache.capacity."""
 _PROGRAM: Final = Path(__file__).with_name("copier.py")
 _LOCAL: Final = {
     "spark.driver.memory": HEAP,
@@ -54,6 +56,9 @@ class PlainSpark:
     """Set for a copy of much: batches of 256 KiB with this codec, linger 20 ms, as MirrorMaker 2 tuned."""
     most_offsets: int = 0
     """Of a micro-batch (maxOffsetsPerTrigger); 0: unlimited. Spark refuses it in real-time mode: left out there."""
+    consumers: int = 0
+    """How many an executor keeps from one micro-batch to the next, Spark's 64 or more. It makes another one each time
+    for each partition that it has none for, and for a moment has one more for each of its slots."""
 
 
 def command(copier: PlainSpark) -> list[str]:
@@ -70,6 +75,8 @@ def settings(copier: PlainSpark, jars: Sequence[Path]) -> dict[str, Any]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",
     }
+    if copier.consumers > _CONSUMERS:
+        session["spark.kafka.consumer.cache.capacity"] = str(copier.consumers)
     if copier.master.startswith("local"):
         session |= _LOCAL
     return {
