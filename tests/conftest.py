@@ -68,6 +68,7 @@ _TOGETHER = (
         "tests/alignment/deletions/test_deletions_on_brokers.py",
         "tests/alignment/test_authority_on_brokers.py",
         "tests/alignment/test_on_brokers.py",
+        "tests/benchmarks/test_latency_table.py",
         "tests/brokers/",
         "tests/campaign/test_chaos_short_round.py",
         "tests/cli/test_forget_on_brokers.py",

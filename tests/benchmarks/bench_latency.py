@@ -39,7 +39,7 @@ from typing import Any, Final
 
 import psutil
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from mirror.sandbox.cluster import HEAP as HEAP_OF_BROKERS
 from mirror.sandbox.cluster import Cluster
@@ -49,7 +49,6 @@ from tests.benchmarks.mirrormaker import NO_LINGER, mirrormaker, properties
 from tests.benchmarks.plain_spark import command as plain
 from tests.benchmarks.side_by_side.mirrormaker_settings import java
 from tests.benchmarks.side_by_side.running import last_line
-from tests.campaign.chaos.reader import ends
 
 PARTITIONS: Final = 4
 BROKERS: Final = {"log.index.size.max.bytes": "262144"}
@@ -139,20 +138,24 @@ def create(address: str, topic: str, partitions: int) -> None:
         admin.create_partitions([NewPartitions(topic, count)])[topic].result(timeout=120)
     while len(admin.list_topics(topic, timeout=60).topics[topic].partitions) < partitions:
         time.sleep(0.2)  # the broker applies what the controller has made
-    while not _have_logs(address, topic, partitions):
+    while not _have_logs(admin, topic, partitions):
         time.sleep(0.2)
 
 
-def _have_logs(address: str, topic: str, partitions: int) -> bool:
+def _have_logs(admin: AdminClient, topic: str, partitions: int) -> bool:
     """Whether the broker has a log for each partition.
 
     It makes 1,000 in 8 s of both cores, after it shows the topic. A copier that begins meanwhile would wait for that,
     also for the topics of its own, which come after them: 23 s of the 31 s until the first record.
     """
-    try:
-        ends(address, [(topic, number) for number in range(partitions)], committed=False)
-    except (KafkaException, TimeoutError):
-        return False
+    for found in admin.list_offsets(
+        {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)},  # type: ignore[no-untyped-call]
+        request_timeout=60,
+    ).values():
+        try:
+            found.result()
+        except KafkaException:
+            return False
     return True
 
 
@@ -303,15 +306,22 @@ class Fed:
     feeding: Feeding
     reading: Reading
 
-    def await_first(self, name: str, copier: int, partitions: int = 1) -> None:
-        """Wait for the first record of so many ``partitions`` by the stream ``name``, whose process id is ``copier``.
+    def await_first(self, name: str, copier: int) -> None:
+        """Wait for the first record of the stream ``name``, whose process id is ``copier``.
 
-        Raises AssertionError if they do not come in time, or the process ends.
+        Raises AssertionError if none comes in time, or the process ends.
         """
+        self._await_partitions(name, copier, 1)
+
+    def await_each(self, name: str, copier: int) -> None:
+        """As :meth:`await_first`, for a record of each partition that is read."""
+        self._await_partitions(name, copier, len(self.reading.read))
+
+    def _await_partitions(self, name: str, copier: int, wanted: int) -> None:
         until = time.monotonic() + START_WITHIN_S
-        while (have := len({partition for _, partition, _ in self.reading.found})) < partitions:
+        while (have := len({partition for _, partition, _ in self.reading.found})) < wanted:
             assert start_time(copier) is not None, f"{name} has ended before it had begun{self._reason()}"
-            assert time.monotonic() < until, f"{name} began {have} of {partitions} partitions within {START_WITHIN_S} s"
+            assert time.monotonic() < until, f"{name} began {have} of {wanted} partitions within {START_WITHIN_S} s"
             time.sleep(0.2)
 
     def _reason(self) -> str:
@@ -370,7 +380,7 @@ def measure(
         a, b, reading = site.source, site.target, site.reading
         load = Load(a.bootstrap_servers, b.bootstrap_servers, site.folder, partitions, epoch_ms, profile)
         with STREAMS[name](load) as copier:
-            site.await_first(name, copier, len(reading.read))
+            site.await_each(name, copier)
             begins = time.monotonic() + WARM_S
             time.sleep(WARM_S)
             brokers = {name: next(iter(cluster.pids.values())) for name, cluster in (("source", a), ("target", b))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,10 +13,12 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.benchmarks import sample_results
-from tests.benchmarks.bench_latency import COPY, PLAIN_LOG, TOPIC, Fed, fed
+from mirror.sandbox.cluster import Cluster
+from tests.benchmarks import bench_latency, sample_results
+from tests.benchmarks.bench_latency import PLAIN_LOG, Fed, Feeding, Reading, create
 from tests.benchmarks.latency_table.page import page
 from tests.benchmarks.side_by_side.figures import Results
+from tests.polling import eventually
 
 
 def page_of(*runs: dict[str, Any]) -> str:
@@ -62,20 +65,32 @@ def test_a_stream_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
         site.await_first("plain-spark", child.pid)
 
 
-@pytest.mark.brokers
-def test_latency_counts_from_the_producer_also_for_copies_with_timestamps_of_their_own() -> None:
-    with fed(rate=20, partitions=1) as site:
-        source = Consumer({"bootstrap.servers": site.source.bootstrap_servers, "group.id": "copier"})
-        target = Producer({"bootstrap.servers": site.target.bootstrap_servers, "linger.ms": 0})
-        source.assign([TopicPartition(TOPIC, 0, 0)])
+def test_latency_counts_from_the_producer_also_for_copies_with_timestamps_of_their_own(
+    source_cluster: Cluster, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, topic, copy = source_cluster.bootstrap_servers, unique("orders"), unique("a.orders")
+    monkeypatch.setattr(bench_latency, "TOPIC", topic)
+    monkeypatch.setattr(bench_latency, "COPY", copy)
+    for name in (topic, copy):
+        create(address, name, partitions=1)
+    feeding = Feeding(address, rate=20, partitions=1)
+    reading = Reading(address, 1, feeding.sent_at)
+    for thread in (reading, feeding):
+        thread.start()
+    try:
+        source = Consumer({"bootstrap.servers": address, "group.id": unique("copier")})
+        target = Producer({"bootstrap.servers": address, "linger.ms": 0})
+        source.assign([TopicPartition(topic, 0, 0)])
         for record in source.consume(10, timeout=30):
             time.sleep(0.2)
-            target.produce(COPY, record.value())  # its timestamp is the time of this line
+            target.produce(copy, record.value())  # its timestamp is the time of this line
             target.flush(30)
         source.close()
-        deadline = time.monotonic() + 30
-        while len(site.reading.found) < 10 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        latencies = [ms for _, _, ms in site.reading.found]
+        eventually(lambda: len(reading.found) >= 10, what="ten copies")
+    finally:
+        for thread in (feeding, reading):
+            thread.over.set()
+            thread.join()
+    latencies = [ms for _, _, ms in reading.found]
     assert len(latencies) == 10
     assert min(latencies) >= 200

@@ -112,8 +112,11 @@ def facts(*results: RangeResult) -> PeriodFacts:
 
 
 def of_environment(address: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> TelemetrySettings:
-    """The SDK's exporters read the environment themselves."""
-    for name, value in {"OTEL_EXPORTER_OTLP_ENDPOINT": address, **more}.items():
+    """The SDK's exporters read the environment themselves.
+
+    A task's last metrics may be exported when the receiver has ended: retries of 10 s would survive their test.
+    """
+    for name, value in {"OTEL_EXPORTER_OTLP_ENDPOINT": address, "OTEL_EXPORTER_OTLP_TIMEOUT": "2", **more}.items():
         monkeypatch.setenv(name, value)
     return settings(address, **more)
 
