@@ -78,8 +78,8 @@ def test_latency_counts_from_the_producer_also_for_copies_with_timestamps_of_the
     for thread in (reading, feeding):
         thread.start()
     try:
-        source = Consumer({"bootstrap.servers": address, "group.id": unique("copier")})
-        target = Producer({"bootstrap.servers": address, "linger.ms": 0})
+        source = Consumer({"bootstrap.servers": address, "group.id": unique("copier"), "log_level": 0})
+        target = Producer({"bootstrap.servers": address, "linger.ms": 0, "log_level": 0})
         source.assign([TopicPartition(topic, 0, 0)])
         for record in source.consume(10, timeout=30):
             time.sleep(0.2)
