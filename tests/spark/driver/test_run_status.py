@@ -280,10 +280,20 @@ def test_a_listener_that_fails_ends_no_thread(pair: FakePair) -> None:
     assert run.status.snapshot()[1] == "", "the topic was read"
 
 
-def test_a_run_waits_three_seconds_for_a_topic_whose_leader_is_away(pair: FakePair) -> None:
+def test_a_run_waits_three_seconds_for_a_topic_whose_leader_is_away(
+    pair: FakePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, news = list[int](), StatusFollower.news
+
+    def noted(follower: StatusFollower, stall_ms: int) -> StatusNews:
+        asked.append(stall_ms)
+        return news(follower, stall_ms)
+
+    monkeypatch.setattr(StatusFollower, "news", noted)
     away = Action(errors={TopicPartition(status_topic_of(FLOW), 0): errors.LEADER_NOT_AVAILABLE})
     pair.target.control.on(Api.LIST_OFFSETS, away, times=None)
     (unread,) = Run(pair, "run-1").said
+    assert asked[0] == 3000
     waited = re.search(r"within (\d+) ms: listing offsets", unread)
     assert waited is not None
     assert 2_000 < int(waited[1]) <= 3_000, "3 s, less what connecting takes"
