@@ -57,12 +57,25 @@ def test_ratios_are_those_of_medians() -> None:
         "b-all-cpu": 0.833,
         **dict.fromkeys((f"{workload}-throughput" for workload in "cdefghij"), 3.0),
         "j-cpu": 0.333,
+        "j-whole-cpu": 4.25,
         "j-memory": 0.25,
         "f-idle": 1.0,
         "latency": 0.5,
         "recovery": 0.25,
+        "groups-p99": 16.0,
+        "groups-cpu": 1.0,
     }
-    assert [key for key, one in found.items() if one.missed] == ["a-cpu", "j-cpu"]
+    missed = ["a-cpu", "j-cpu", "j-whole-cpu", "groups-p99", "groups-cpu"]
+    assert [key for key, one in found.items() if one.missed] == missed
+
+
+def test_positions_of_groups_are_those_with_the_interval_that_both_have() -> None:
+    document = sample_results.results("a")
+    first = document["groups"][0]
+    document["groups"] += [first | {"interval_ms": 10_000, "p99": 1.0}, {**first, "round": 2, "failed": "it ended"}]
+    (found,) = [one for one in findings(Results.of(document)) if one.target.key == "groups-p99"]
+    assert found.ratio is not None
+    assert (found.ratio.ratio, found.ratio.rounds) == (16.0, 1)
 
 
 def test_what_slows_a_whole_round_widens_no_interval() -> None:
@@ -246,8 +259,8 @@ def test_the_summary_is_part_of_the_page_and_shows_every_missed_target() -> None
     assert rows
     assert set(rows) <= set(page.splitlines())
     missed = [finding for finding in findings(results) if finding.missed]
-    assert [finding.target.key for finding in missed] == ["a-cpu", "j-cpu"]
-    line = f"{missed[1].target.what}: 0.333, wanted at most 0.1."
+    assert [finding.target.key for finding in missed] == ["a-cpu", "j-cpu", "j-whole-cpu", "groups-p99", "groups-cpu"]
+    line = f"{missed[4].target.what}: 1.00, wanted at most 0.5."
     assert " ".join(text.split("Missed targets, ")[1].split()).endswith(line)
 
 

@@ -25,11 +25,12 @@ NAMES: Final = {
 _FIGURES: Final = ("p50", "p99", "copier_cpu_s", "target_cpu_s", "source_cpu_s")
 _OURS: Final = "mirror-sequences"
 _INTRODUCTION: Final = """\
-Made by `make bench`; nothing here is written by hand. From a record's own time at its producer until another client,
-which reads committed records, has it at the target: ms. Records of 100 bytes, spread evenly over the partitions. One
-broker for each cluster, producer, reader and copier share the machine. CPU is what the copier's processes (with Spark's
-JVM) and the brokers have used in the measured seconds, which begin 20 s after the first record has arrived. Figures are
-medians of all rounds, with the least and the most; the copiers take turns within a round."""
+Made by `make bench`; nothing here is written by hand. From when a record is handed to its producer until another
+client, which reads committed records, has it at the target: ms. Records of 100 bytes, spread evenly over the
+partitions. One broker for each cluster, producer, reader and copier share the machine. CPU is what the copier's
+processes (with Spark's JVM) and the brokers have used in the measured seconds, which begin {warm:.0f} s after a record
+of each partition has arrived. Figures are medians of all rounds, with the least and the most; the copiers take turns
+within a round."""
 
 
 class _Wanted(NamedTuple):
@@ -55,7 +56,7 @@ def page(results: Results) -> str:
     """Return the text of LATENCY.md."""
     runs = results.loads
     cases = sorted({_case(run) for run in runs}, key=lambda case: (case[2], case[:2]))
-    lines = ["# Latency of streams", _INTRODUCTION, "", *_where(results), ""]
+    lines = ["# Latency of streams", _INTRODUCTION.format(warm=WARM_S), "", *_where(results), ""]
     lines += [
         "## Wanted",
         f"Ratios of the medians of *{NAMES[_OURS]}*; the interval holds 95% of resampled rounds.",
@@ -118,7 +119,8 @@ def _rows(case: _Case, runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _spread(values: Sequence[float]) -> str:
     spread = Spread.of(values)
-    return f"{_number(spread.median)} [{_number(spread.least)} to {_number(spread.most)}]"
+    interval = "" if len(values) == 1 else f" [{_number(spread.least)} to {_number(spread.most)}]"
+    return f"{_number(spread.median)}{interval}"
 
 
 def _number(value: float) -> str:

@@ -57,6 +57,10 @@ _STEPS: Final = """\
 Seconds that each step of our commands has taken: until its state ([SWITCH.md](../../jobs/SWITCH.md)) was stored. A
 failover's first one is from the loss on, and contains the start of the command."""
 
+_FAILED: Final = """\
+A session begins once clients are served: 99% of the records of a second within a second. A copier that does not reach
+this in four minutes "serves no client". What has failed is tried again by a later call."""
+
 
 def page(results: Mapping[str, Any]) -> str:
     """Return the text of LOSS.md."""
@@ -72,7 +76,7 @@ def page(results: Mapping[str, Any]) -> str:
     if steps := [*_steps(runs)]:
         lines += ["", _STEPS, "", *steps]
     if remarks := [*_remarks(runs)]:
-        lines += ["", "## Sessions that did not end", *remarks]
+        lines += ["", "## Sessions that did not end", _FAILED, "", *remarks]
     return "\n".join(lines) + "\n"
 
 

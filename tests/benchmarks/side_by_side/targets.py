@@ -1,4 +1,4 @@
-"""What this project wants to reach, as ratios of medians, and whether it did. Pure."""
+"""What this project wants to reach, most of it as ratios of medians, and whether it did. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ Figure = Callable[[Run], float]
 OURS: Final = "mirror-exactly-once"
 TUNED: Final = "mirrormaker-tuned"
 _NULL: Final = "null-copier"
+_DEFAULT: Final = "mirrormaker-default"
 _LOW_LATENCY: Final = "mirrormaker-low-latency"
+_SHORTEST_MS: Final = 1_000
+"""An interval at which positions of groups are copied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
     """``wanted`` of a ratio: at least so much, or at most (not ``least``). ``sides`` are its upper and lower figure.
+
+    The lower one is 1 where a figure is wanted, with its unit in ``what``, and no ratio.
 
     ``life`` are the same two over the whole life of the processes, start-up included; None where ``sides`` are that.
     """
@@ -137,6 +142,31 @@ def _streams(entries: Sequence[Mapping[str, Any]], figure: str) -> tuple[Values,
     return ours, theirs
 
 
+def _whole_cpu_alone(results: Results) -> tuple[Values, Values]:
+    return _alone(results.values("j", OURS, _whole_cpu))
+
+
+def _groups_p99_s(results: Results) -> tuple[Values, Values]:
+    return _alone({number: p99 / 1_000 for number, p99 in _groups(results, OURS, "p99").items()})
+
+
+def _groups_cpu(results: Results) -> tuple[Values, Values]:
+    return _groups(results, OURS, "copier_cpu"), _groups(results, _DEFAULT, "copier_cpu")
+
+
+def _groups(results: Results, copier: str, figure: str) -> Values:
+    """With the shortest interval."""
+    return {
+        one["round"]: one[figure]
+        for one in results.groups
+        if one["copier"] == copier and one["interval_ms"] == _SHORTEST_MS and not one.get("failed")
+    }
+
+
+def _alone(values: Values) -> tuple[Values, Values]:
+    return values, dict.fromkeys(values, 1.0)
+
+
 def _target(
     workload: str, name: str, what: str, wanted: float, figures: tuple[Figure, Figure], theirs: str = TUNED
 ) -> Target:
@@ -163,9 +193,12 @@ TARGETS: Final = (
     *(_target(workload, "throughput", f"throughput, {_TO_TUNED}", 1.0, _THROUGHPUT) for workload in "cdefghi"),
     _target("j", "throughput", f"throughput, {_TO_TUNED}", 2.5, _THROUGHPUT),
     _target("j", "cpu", f"CPU per GB of copying processes, {_TO_TUNED}", 0.1, _CPU),
+    Target("j-whole-cpu", "(j) CPU s a GB, whole run", 1.2, False, _whole_cpu_alone),
     _target("j", "memory", f"peak memory of copying processes, {_TO_TUNED}", 0.5, _MEMORY),
     Target("f-idle", "(f) a run beside 180 idle partitions, to one without", 1.05, False, _idle),
     Target("latency", "p99 of a stream's latency, to MirrorMaker 2 tuned for latency", 1.0, False, _late),
     Target("recovery", "from SIGKILL until a stream has caught up, to MirrorMaker 2", 1.0, False, _recovered),
+    Target("groups-p99", "1,000 groups' positions, p99 s", 1.0, False, _groups_p99_s),
+    Target("groups-cpu", "CPU of copying 1,000 groups' positions, to MirrorMaker 2", 0.5, False, _groups_cpu),
 )
 """Exactly once on our side, unless they say otherwise."""
