@@ -151,6 +151,23 @@ def test_unfinished_copy_that_was_to_be_retried_reports_its_error() -> None:
     assert "unknown producer id" in str(run.ended_with(Outcome.UNFINISHED).error)
 
 
+@pytest.mark.parametrize(
+    ("atomic", "awaited"), [(True, "the end of its transaction"), (False, "the target's acknowledgements")]
+)
+def test_a_stream_s_copy_reports_what_a_batch_waits_for_once_it_is_stuck(atomic: bool, awaited: str) -> None:
+    """A period is summed up meanwhile, and would have no other reason."""
+    run = CopyHarness(OPEN_END, atomic=atomic).opened(0)
+    run.fetch(made(0), stable_end=1)
+    sent_at = run.clock.unix_ms()
+    run.advance(2 * TIMES.commit_interval_ms)
+    now = run.copy.result_at(run.clock.now())
+    assert (now.outcome, now.error, now.stuck_since_ms) == (Outcome.COMPLETE, None, None)
+    run.advance(1)
+    now = run.copy.result_at(run.clock.now())
+    assert (now.outcome, now.stuck_since_ms) == (Outcome.UNFINISHED, sent_at)
+    assert now.error == f"it waited for {awaited}"
+
+
 def test_copy_without_an_end_is_unfinished_without_the_target_s_leader() -> None:
     """Whether anything is to be copied is known only once it reads: its plan may be of days ago."""
     run = CopyHarness(OPEN_END, source_end=2).found(progress_at(2))

@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirror.errors import FlowError
-from mirror.relay.model.ranges import OPEN_END
+from mirror.relay.model.ranges import OPEN_END, Outcome, RangeResult
 from mirror.spark.driver.launch.submission import STDERR_PIPE, STDOUT_PIPE, TERMINALS
 from mirror.spark.driver.output.console import Consoles
-from mirror.spark.driver.output.progress_lines import Cadence, behind, copied, followed, planned, stamped
+from mirror.spark.driver.output.progress_lines import (
+    Cadence,
+    behind,
+    copied,
+    followed,
+    period_line,
+    planned,
+    stamped,
+)
 from mirror.spark.driver.output.stream_progress import StreamProgress
 from mirror.spark.ledger.plan import Plan
 from mirror.spark.ledger.status_table import LastError
@@ -52,6 +60,18 @@ def test_the_text_about_a_plan() -> None:
     assert planned(plan, follows=False) == f"copying {records:,} records in 2 partitions of 1 topic"
     assert planned(Plan(flow="f", tasks=[], results_without_task=[]), follows=False) == "nothing to copy"
     assert OPEN_END not in {one.end for one in plan.ranges}
+
+
+def test_the_line_of_a_period_names_what_is_not_complete_with_its_reason() -> None:
+    done = RangeResult(flow="f", topic="t", target_topic="t", partition=0, start=0, end=9, records=9, bytes=1_000)
+    done.outcome, done.seconds = Outcome.COMPLETE, 1.5
+    sums = "18 records, 2.0 kB in 1.5 s"
+    assert period_line([done, done]) == f"{sums}; 2 partitions"
+    reasons = ("it waited for room in buffer.memory", None)
+    waiting, idle = (replace(done, partition=1, outcome=Outcome.UNFINISHED, error=error) for error in reasons)
+    text = "t-1 unfinished: it waited for room in buffer.memory"
+    assert period_line([done, waiting]) == f"{sums}; 1 of 2 partitions not complete: {text}"
+    assert period_line([done, idle]) == f"{sums}; 1 of 2 partitions not complete: t-1 unfinished"
 
 
 def test_the_text_about_the_progress_of_a_run() -> None:

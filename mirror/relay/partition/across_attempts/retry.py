@@ -141,13 +141,15 @@ class RetryController:
     def result_at(self, now: int, attempt: CopyAttempt | None, commit_interval_ms: int) -> RangeResult:
         """Return what has come of the copy by ``now``, while it continues.
 
-        ``attempt`` is what copies now; None: none does. If nothing is wrong, a range without an end is complete.
+        ``attempt`` is what copies now; None: none does. If nothing is wrong, a range without an end is complete. If a
+        batch has waited for too long, the error says what the copy waits for.
         """
         if self.trouble is not None:
             return self._recorder.result_at(now, self.trouble, None)
         since_ms = None if attempt is None else self._stuck_since_ms(now, attempt, commit_interval_ms)
         complete = self._range.open_ended and since_ms is None
-        outcome = AttemptOutcome(Outcome.COMPLETE if complete else Outcome.UNFINISHED)
+        awaited = "" if since_ms is None else self._awaited()
+        outcome = AttemptOutcome(Outcome.COMPLETE if complete else Outcome.UNFINISHED, awaited)
         return self._recorder.result_at(now, outcome, since_ms)
 
     def _stuck_since_ms(self, now: int, attempt: CopyAttempt, commit_interval_ms: int) -> int | None:

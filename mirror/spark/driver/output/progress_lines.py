@@ -126,7 +126,7 @@ def period_line(results: Sequence[RangeResult]) -> str:
     if not incomplete:
         return f"{copied}; {len(results)} partitions"
     shown = [
-        f"{result.topic}-{result.partition} {result.outcome.value}: {result.error}"
+        f"{result.topic}-{result.partition} {result.outcome.value}" + (f": {result.error}" if result.error else "")
         for result in incomplete[:MAX_NAMES_SHOWN]
     ]
     more = [f"and {len(incomplete) - MAX_NAMES_SHOWN} more"] if len(incomplete) > MAX_NAMES_SHOWN else []
