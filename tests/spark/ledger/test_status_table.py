@@ -227,6 +227,9 @@ def test_an_expiry_is_an_error_also_if_its_copy_has_recovered() -> None:
     expiry = {"time_ms": 7, "phase": "commit", "cause": "no answer", "last_error": "timed out"}
     found = result(0, expiries=[{**expiry, "time_ms": 1}, expiry])
     assert last_error(found, 9) == LastError("expired (commit, no answer): timed out", 7)
+    waiting = replace(found, outcome=Outcome.UNFINISHED, error="it waited for the source")
+    assert last_error(waiting, 9) == LastError("it waited for the source", 9), "it has recovered from the expiry"
+    assert last_error(replace(waiting, error=None), 9) == last_error(found, 9)
     assert last_error(result(0), 9) is None
     assert last_error(result(0, Outcome.FAILED, error="no"), 9) == LastError("no", 9)
 
