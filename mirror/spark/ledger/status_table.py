@@ -230,9 +230,11 @@ def read_reported(target_options: Mapping[str, object], flow: str) -> tuple[Stat
 def last_error(result: RangeResult, time_ms: int) -> LastError | None:
     """Return the last error of a result that was reported at ``time_ms`` (since 1970); None if it had none."""
     last: dict[str, Any] | None = max(result.expiries, key=lambda expiry: int(expiry["time_ms"]), default=None)
-    if last is None or (result.outcome is Outcome.UNFINISHED and result.error is not None):
-        # An unfinished copy has recovered from its expiries, and waits for something else.
-        return None if result.error is None else LastError(result.error, time_ms)
+    # An unfinished copy has recovered from its expiries, and waits for something else.
+    if result.error is not None and (last is None or result.outcome is Outcome.UNFINISHED):
+        return LastError(result.error, time_ms)
+    if last is None:
+        return None
     # If the copy did not recover from the expiry, `error` describes it in full.
     cause = f": {last['last_error']}" if last.get("last_error") else ""
     line = result.error or f"expired ({last['phase']}, {last['cause']}){cause}"

@@ -118,9 +118,7 @@ def _rows(case: _Case, runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _spread(values: Sequence[float]) -> str:
-    spread = Spread.of(values)
-    interval = "" if len(values) == 1 else f" [{_number(spread.least)} to {_number(spread.most)}]"
-    return f"{_number(spread.median)}{interval}"
+    return Spread.of(values).text(_number)
 
 
 def _number(value: float) -> str:

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any, Final
 
 from tests.benchmarks.latency_table.page import where
+from tests.benchmarks.side_by_side.statistics import Spread
 
 PAGE: Final = Path(__file__).parents[1] / "LOSS.md"
 COPIERS: Final = {"mirror": "mirror", "mirrormaker": "MirrorMaker 2", "spark": "plain Spark"}
@@ -28,6 +29,8 @@ SCENARIOS: Final = {
 MOVES: Final = ("source-lost", "cut-over")
 WITHIN_S: Final = 240.0
 """So long it is waited until clients are served again."""
+STARTS_WITHIN_S: Final = 240.0
+"""So long it is waited until they are served at first."""
 _INTRODUCTION: Final = """\
 Made by `python -m tests.benchmarks.loss`; nothing here is written by hand. {rate} records of 100 bytes a second go
 into 4 partitions (idempotent, all replicas). Each process is killed with SIGKILL, and a supervisor starts at once
@@ -59,7 +62,7 @@ failover's first one is from the loss on, and contains the start of the command.
 
 _FAILED: Final = """\
 A session begins once clients are served: 99% of the records of a second within a second. A copier that does not reach
-this in four minutes "serves no client". What has failed is tried again by a later call."""
+this in {within:.0f} s "serves no client". What has failed is tried again by a later call."""
 
 
 def page(results: Mapping[str, Any]) -> str:
@@ -76,7 +79,7 @@ def page(results: Mapping[str, Any]) -> str:
     if steps := [*_steps(runs)]:
         lines += ["", _STEPS, "", *steps]
     if remarks := [*_remarks(runs)]:
-        lines += ["", "## Sessions that did not end", _FAILED, "", *remarks]
+        lines += ["", "## Sessions that did not end", _FAILED.format(within=STARTS_WITHIN_S), "", *remarks]
     return "\n".join(lines) + "\n"
 
 
@@ -127,8 +130,7 @@ def _spread(found: Sequence[Mapping[str, Any]], key: str) -> str:
     values = [one[key] for one in found if one[key] is not None]
     if len(values) < len(found):
         return f"not within {WITHIN_S:.0f} s in {len(found) - len(values)} of {len(found)}"
-    middle = f"{median(values):.1f}"
-    return middle if len(values) == 1 else f"{middle} [{min(values):.1f} to {max(values):.1f}]"
+    return Spread.of(values).text("{:.1f}".format)
 
 
 def _total(found: Sequence[Mapping[str, Any]], key: str) -> str:

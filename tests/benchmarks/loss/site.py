@@ -18,13 +18,13 @@ from tests.benchmarks.brokers import cluster
 from tests.benchmarks.loss import accounting
 from tests.benchmarks.loss.clients import GROUP, PARTITIONS, TOPIC, Application, Reader, Writer
 from tests.benchmarks.loss.copiers import Copier, Mirror, MirrorMaker, Place, PlainSpark, spark_cluster
+from tests.benchmarks.loss.page import STARTS_WITHIN_S
 from tests.benchmarks.network.links import Line, Link, Namespace, network
 from tests.topic_creation import create_topics
 
 LINK: Final = "LINK"
 """The listener of the copier, at the brokers' end of its link."""
 SETTLED_S: Final = 10.0
-STARTS_WITHIN_S: Final = 240.0
 _POLL_S: Final = 0.5
 _BROKERS: Final = {
     "log.index.size.max.bytes": "262144",

@@ -42,6 +42,8 @@ STREAMS: Final[Mapping[str, str]] = {
 AT_LEAST_ONCE: Final = frozenset(name for name in STREAMS if name.startswith("plain-spark"))
 """Streams that may write records twice."""
 
+_GROUPS_MS: Final = 1_000
+"""The shortest interval at which positions of groups are copied, which each copier has."""
 OTHERS: Final = ("idle", "loads", "latency", "recovery", "groups", "losses", "quiet")
 """The sections beside the workloads."""
 
@@ -182,6 +184,14 @@ class Results:
     def counted_recovery(self) -> tuple[Mapping[str, Any], ...]:
         """The rounds of recovery in which each record arrived, and of an exactly-once stream only once."""
         return tuple(entry for entry in self.recovery if recovery_dropped(entry) is None)
+
+    def of_groups(self, copier: str, figure: str) -> dict[int, float]:
+        """One figure of its copying of groups' positions at the interval that all have, by round."""
+        return {
+            one["round"]: one[figure]
+            for one in self.groups
+            if one["copier"] == copier and one["interval_ms"] == _GROUPS_MS and not one.get("failed")
+        }
 
     def of_copier(self, workload: str, copier: str) -> list[Run]:
         """Its runs that count, by round."""

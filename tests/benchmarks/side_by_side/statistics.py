@@ -6,7 +6,7 @@ import functools
 import random
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -26,6 +26,12 @@ class Spread:
     def of(cls, values: Sequence[float]) -> Self:
         """At least one value."""
         return cls(statistics.median(values), min(values), max(values))
+
+    def text(self, number: Callable[[float], str]) -> str:
+        """``number`` formats each of the three; the median is alone where they are the same."""
+        if self.least == self.most:
+            return number(self.median)
+        return f"{number(self.median)} [{number(self.least)} to {number(self.most)}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,6 @@ TUNED: Final = "mirrormaker-tuned"
 _NULL: Final = "null-copier"
 _DEFAULT: Final = "mirrormaker-default"
 _LOW_LATENCY: Final = "mirrormaker-low-latency"
-_SHORTEST_MS: Final = 1_000
-"""An interval at which positions of groups are copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +145,11 @@ def _whole_cpu_alone(results: Results) -> tuple[Values, Values]:
 
 
 def _groups_p99_s(results: Results) -> tuple[Values, Values]:
-    return _alone({number: p99 / 1_000 for number, p99 in _groups(results, OURS, "p99").items()})
+    return _alone({number: p99 / 1_000 for number, p99 in results.of_groups(OURS, "p99").items()})
 
 
 def _groups_cpu(results: Results) -> tuple[Values, Values]:
-    return _groups(results, OURS, "copier_cpu"), _groups(results, _DEFAULT, "copier_cpu")
-
-
-def _groups(results: Results, copier: str, figure: str) -> Values:
-    """With the shortest interval."""
-    return {
-        one["round"]: one[figure]
-        for one in results.groups
-        if one["copier"] == copier and one["interval_ms"] == _SHORTEST_MS and not one.get("failed")
-    }
+    return results.of_groups(OURS, "copier_cpu"), results.of_groups(_DEFAULT, "copier_cpu")
 
 
 def _alone(values: Values) -> tuple[Values, Values]:

@@ -27,7 +27,6 @@ _STREAMS: Final = {
 _LOSSES: Final = {OURS: "mirror-exactly-once", MIRRORMAKER: "mirrormaker-exactly-once", PLAIN: "plain-spark"}
 _OF_LOADS: Final = {OURS: "mirror-sequences", MIRRORMAKER: "mirrormaker-default", PLAIN: "plain-spark"}
 _OF_GROUPS: Final = {OURS: "mirror-exactly-once", MIRRORMAKER: "mirrormaker-default"}
-_INTERVAL_MS: Final = 1_000
 _OF_LOSS: Final = {OURS: "mirror", MIRRORMAKER: "mirrormaker", PLAIN: "spark"}
 _OF_LINK: Final = {OURS: "mirror-tuned", MIRRORMAKER: "mirrormaker-tuned"}
 _SERVED: Final = {
@@ -176,8 +175,8 @@ def of_results(file: str, results: Results) -> Source:
         lambda one: one["copier_cpu_s"] / one["seconds"],
     )
     figures["recovery"] = _streams(results.counted_recovery, lambda one: one["drained"])
-    figures["groups"] = _groups(results.groups, "p99")
-    figures["groups-cores"] = _groups(results.groups, "copier_cpu")
+    figures["groups"] = _groups(results, "p99")
+    figures["groups-cores"] = _groups(results, "copier_cpu")
     figures |= _losses([one for one in results.losses if not one.get("failed")])
     return Source(file, results.commit, results.date, figures)
 
@@ -188,10 +187,8 @@ def _many(entries: Iterable[Mapping[str, Any]], figure: str) -> dict[str, Values
     return _sides({side: _by_round(found, name, figure) for side, name in _OF_LOADS.items()})
 
 
-def _groups(entries: Iterable[Mapping[str, Any]], figure: str) -> dict[str, Values]:
-    """With the interval that both have, and which is the shortest one."""
-    found = [one for one in entries if one["interval_ms"] == _INTERVAL_MS and not one.get("failed")]
-    return _sides({side: _by_round(found, name, figure) for side, name in _OF_GROUPS.items()})
+def _groups(results: Results, figure: str) -> dict[str, Values]:
+    return _sides({side: results.of_groups(name, figure) for side, name in _OF_GROUPS.items()})
 
 
 def _by_round(entries: Iterable[Mapping[str, Any]], copier: str, figure: str) -> Values:

@@ -7,7 +7,7 @@ import math
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -253,10 +253,7 @@ def _equal(runs: Sequence[Run]) -> str:
 
 
 def _spread(values: Sequence[float]) -> str:
-    spread: Any = Spread.of(values)
-    if spread.least == spread.most:
-        return _number(spread.median)
-    return f"{_number(spread.median)} [{_number(spread.least)} to {_number(spread.most)}]"
+    return Spread.of(values).text(_number)
 
 
 def _number(value: float) -> str:

@@ -64,8 +64,7 @@ def _rows(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                     used = [run["used"] for run in runs if case.items() <= run.items() and "used" in run]
                     if used:
                         spread = Spread.of(used)
-                        interval = f" [{spread.least:.2f} to {spread.most:.2f}]" if len(used) > 1 else ""
-                        part = f"{spread.median:.2f}{interval}"
+                        part = spread.text("{:.2f}".format)
                         verdict = "reached" if spread.median >= WANTED else "below 0.8"
                         cells = (line_text, place_text, brokers_text, called, str(len(used)), part, verdict)
                         yield f"| {' | '.join(cells)} |"
